@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +40,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from testkit.streams import append_events, events_of, make_stream
+from testkit.streams import append_events, bytes_of, digest_of, events_of, make_stream, shape_of
 
 NAME = StreamName("scope", "stream")
 KINDS: tuple[tuple[LayoutName, Compression], ...] = (("events", ""), ("chunks", ""), ("chunks", "zstd"))
@@ -49,8 +51,78 @@ def a_root() -> str:
     return f"memory://{uuid.uuid4().hex}"
 
 
+class LocalStreams:
+    """What is looked up in an embedded store, or changed there, by one call each."""
+
+    @property
+    def store(self) -> LocalStore:
+        raise NotImplementedError
+
+    @property
+    def described(self) -> StreamDescription:
+        """The stream as it is now."""
+        return self.describe()
+
+    def describe(self, name: StreamName = NAME) -> StreamDescription:
+        with self.store as store:
+            return store.describe(name)
+
+    def configuration(self, name: StreamName = NAME) -> StreamConfiguration:
+        return self.describe(name).configuration
+
+    def tail(self, name: StreamName = NAME) -> dict[SegmentId, int]:
+        return dict(self.describe(name).tail.offsets)
+
+    def exists(self, name: StreamName = NAME) -> bool:
+        with self.store as store:
+            return store.exists(name)
+
+    def listed(self, scope: str = NAME.scope, *, own: bool = False) -> list[StreamName]:
+        with self.store as store:
+            return list(store.list_streams(scope, own=own))
+
+    def create_stream(self, name: StreamName, configuration: StreamConfiguration) -> None:
+        with self.store as store:
+            store.create_stream(name, configuration)
+
+    def update_stream(self, name: StreamName, configuration: StreamConfiguration) -> None:
+        with self.store as store:
+            store.update_stream(name, configuration)
+
+    def write(self, name: StreamName, segment: SegmentId, payloads: Sequence[bytes]) -> None:
+        with self.store as store:
+            append_events(store, name, segment, payloads)
+
+    def seal(self, name: StreamName = NAME) -> None:
+        with self.store as store:
+            store.seal(name)
+
+    def delete(self, name: StreamName = NAME) -> None:
+        with self.store as store:
+            store.delete(name)
+
+    def events(self, name: StreamName = NAME) -> list[tuple[EventPointer, bytes]]:
+        with self.store as store:
+            return list(events_of(store, name))
+
+    def payloads(self, name: StreamName = NAME) -> list[bytes]:
+        return [payload for _, payload in self.events(name)]
+
+    def digest(self, name: StreamName = NAME) -> tuple[int, str]:
+        with self.store as store:
+            return digest_of(store, name)
+
+    def shape(self, name: StreamName = NAME) -> dict[str, object]:
+        with self.store as store:
+            return shape_of(store, name)
+
+    def bytes_of(self, name: StreamName = NAME) -> dict[str, tuple[int, bytes]]:
+        with self.store as store:
+            return bytes_of(store, name)
+
+
 @dataclass(frozen=True)
-class Vault:
+class Vault(LocalStreams):
     """A stream and its archive."""
 
     folder: Path
@@ -75,12 +147,6 @@ class Vault:
         """Create the stream, empty."""
         with self.store as store:
             store.create_stream_and_scope(NAME, StreamConfiguration(scaling=Scaling(min_segments=segments)))
-
-    @property
-    def described(self) -> StreamDescription:
-        """The stream as it is now."""
-        with self.store as store:
-            return store.describe(NAME)
 
     def truncate(self, offset: int | StreamCut) -> None:
         """Truncate the stream, or its only segment at an offset."""
@@ -113,9 +179,46 @@ class Vault:
             progress=progress,
         )
 
-    def events(self) -> list[tuple[EventPointer, bytes]]:
-        with self.store as store:
-            return list(events_of(store, NAME))
+
+def a_vault(
+    *first: bytes,
+    segments: int = 1,
+    events: int | None = None,
+    largest: int = 30_000,
+    exports: Sequence[tuple[LayoutName, Compression]] = (),
+    between: Sequence[bytes | Sequence[bytes]] = (),
+    on_disk: bool = False,
+) -> Any:
+    """A fixture that makes a stream and its archive.
+
+    Args:
+        first: the first events of each segment of a stream that is never scaled.
+        segments: how many it has.
+        events: make a stream that was scaled and truncated instead, with so many events.
+        largest: its largest event (bytes).
+        exports: layout and compression of each generation.
+        between: what is appended to each open segment before each generation but the first, and then behind the last.
+        on_disk: whether the archive is in a folder, not in memory.
+    """
+
+    @pytest.fixture
+    def vault(tmp_path: Path) -> Vault:
+        made = Vault(tmp_path, f"file://{tmp_path}/vault") if on_disk else Vault(tmp_path)
+        if on_disk:
+            (tmp_path / "vault").mkdir()
+        if events is None:
+            made.create(segments)
+            made.add(*first)
+        else:
+            made.make(events, largest)
+        for export, more in zip_longest(exports, between):
+            if export:
+                made.export(*export)
+            if more:
+                made.add(*([more] if isinstance(more, bytes) else more))
+        return made
+
+    return vault
 
 
 def objects_of(root: str) -> ObjectStore:

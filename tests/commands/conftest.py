@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from streamvault.streamstore.local import LocalStore
+from testkit.scenes import Keyed, Place, Scopes, Streams
 from tests.memory_groups import MemoryGroups
 
 
@@ -14,3 +17,35 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> MemoryGroups:
     groups = MemoryGroups()
     monkeypatch.setattr(LocalStore, "reader_groups", lambda _: groups)
     return groups
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path.resolve())
+
+
+@pytest.fixture
+def streams(tmp_path: Path) -> Streams:
+    """A source, and its target's name."""
+    streams = Streams(tmp_path / "streams")
+    streams.remake(events=120)
+    return streams
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Keyed:
+    return Keyed(tmp_path / "streams")
+
+
+@pytest.fixture
+def scopes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Scopes:
+    scopes = Scopes(tmp_path, capfd)
+    scopes.make()
+    return scopes
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead process is noticed at once."""
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("streamvault.replication.promote.WAIT_SECONDS", 0.1)

@@ -54,11 +54,10 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.store import Transaction, Transactions, Written
 from testkit.killed import Killed, killed
+from testkit.scenes import killed_at, killed_at_stage
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
 from testkit.spark_sinks import Place
 from testkit.streams import append_events, events_of
-from tests.commands.concat.keyed import killed_at_stage
-from tests.commands.replication.streams import killed_at
 
 FIRST = SegmentId(0, 0)
 
@@ -122,9 +121,8 @@ def test_stream_with_another_history_is_refused_although_its_bytes_are_equal(tmp
 def test_recreated_stream_is_refused(tmp_path: Path) -> None:
     vault = made(tmp_path, b"these", b"bytes")
     plan(vault)
-    with vault.store as store:
-        store.delete(NAME)
-        store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
+    vault.delete()
+    vault.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
     vault.add(b"other", b"bytes")
     refused(vault, vault)
 
@@ -311,8 +309,7 @@ def _copy(**options: Any) -> Callable[[Replaced, str], object]:
 
 
 def _copy_range(place: Replaced, source: str) -> object:
-    with place.vault.store as store:
-        segments = list(store.describe(SOURCE).tail.offsets)
+    segments = list(place.vault.tail(SOURCE))
     cuts = [{segment.in_stream(SOURCE): at for segment in segments} for at in (0, 13)]
     return _copy(ranges=[tuple(cuts)])(place, source)
 
@@ -439,9 +436,8 @@ def test_source_that_was_truncated_is_compared_as_far_as_it_goes(tmp_path: Path)
             place.vault.add(*more)
         else:
             place.make(*OTHERS["as long"], b"LAST", b"later", b"yet later")
-        with place.vault.store as store:
-            at = dict.fromkeys(store.describe(SOURCE).tail.offsets, sum(8 + len(event) for event in OLD))
-            store.truncate(StreamCut(SOURCE, at))
+        at = dict.fromkeys(place.vault.tail(SOURCE), sum(8 + len(event) for event in OLD))
+        place.vault.truncate(StreamCut(SOURCE, at))
         if more:
             assert not append_streams([place.source], place.target, master="inline[2]").warnings
         else:
@@ -458,8 +454,7 @@ def test_source_that_was_truncated_to_what_was_appended_keeps_its_witness(tmp_pa
     beside.make(b"beside")
     both = [place.source, beside.source]
     append_streams(both, place.target, master="inline[2]")
-    with place.vault.store as store:
-        store.truncate(store.describe(SOURCE).tail)
+    place.vault.truncate(place.vault.describe(SOURCE).tail)
     beside.vault.add(b"more")
     append_streams(both, place.target, master="inline[2]")
     before = place.touched()
@@ -556,8 +551,7 @@ def test_source_that_is_replaced_before_it_is_read_and_then_truncated_is_not_app
 
     def check_holds(self: Transactions, written: Written) -> None:
         real_check(self, written)
-        with place.vault.store as store:
-            store.truncate(store.describe(SOURCE).tail)
+        place.vault.truncate(place.vault.describe(SOURCE).tail)
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalTransactions, "begin", begin)

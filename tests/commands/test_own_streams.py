@@ -27,7 +27,7 @@ from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream
 from streamvault.streamstore.queue import NotAQueue, QueueSegment
 from testkit.leftovers import stopped_import
-from testkit.small_archives import NAME, Vault
+from testkit.small_archives import NAME, Vault, a_vault
 from testkit.spark_sinks import TARGET, Place
 from testkit.streams import append_events, opened
 
@@ -60,20 +60,13 @@ def an_unfinished_target(vault: Vault) -> StreamName:
 KINDS = [a_ledger, a_lease, a_queue, an_unfinished_target]
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
-    Path(tmp_path, "vault").mkdir()
-    vault.make(events=40, largest=3000)
-    vault.export("chunks")
-    return vault
+vault = a_vault(events=40, largest=3000, exports=[("chunks", "")], on_disk=True)
 
 
 def test_own_streams_are_not_listed_in_their_scope(vault: Vault) -> None:
     made = [make(vault) for make in KINDS]
-    with vault.store as store:
-        assert list(store.list_streams(NAME.scope)) == [NAME]
-        assert list(store.list_streams(NAME.scope, own=True)) == sorted([NAME, *made])
+    assert vault.listed() == [NAME]
+    assert vault.listed(own=True) == sorted([NAME, *made])
 
 
 @pytest.mark.parametrize("make", KINDS)
@@ -92,13 +85,11 @@ def test_commands_refuse_an_own_stream_as_source(
     vault: Vault, make: Callable[[Vault], StreamName], use: Callable[[str, str], Any]
 ) -> None:
     name = make(vault)
-    with vault.store as store:
-        before = store.describe(name)
+    before = vault.describe(name)
     with pytest.raises(OwnStream, match=f"an internal stream of Streamvault .*: local://.*/{name}") as caught:
         use(vault.uri(name), vault.root)
     assert caught.value.exit_code == 4
-    with vault.store as store:
-        assert store.describe(name) == before
+    assert vault.describe(name) == before
 
 
 def test_rotate_does_not_truncate_an_own_stream_made_under_a_users_name(
@@ -109,19 +100,16 @@ def test_rotate_does_not_truncate_an_own_stream_made_under_a_users_name(
 
     def export_and_begin(*arguments: Any, **options: Any) -> Any:
         report = really(*arguments, **options)
-        with vault.store as store:
-            configuration = store.describe(NAME).configuration
-            store.update_stream(NAME, replace(configuration, tags=(OWN,)))
+        configuration = vault.configuration()
+        vault.update_stream(NAME, replace(configuration, tags=(OWN,)))
         return report
 
     monkeypatch.setattr(rotating, "export_next", export_and_begin)
     vault.add(b"more")
-    with vault.store as store:
-        head = store.describe(NAME).head
+    head = vault.described.head
     with pytest.raises(OwnStream):
         rotate_stream(vault.uri(), vault.root, layout="chunks", truncate_source=True, master="inline")
-    with vault.store as store:
-        assert store.describe(NAME).head == head
+    assert vault.described.head == head
 
 
 @pytest.mark.parametrize("make", [a_ledger, a_lease, a_queue])

@@ -19,10 +19,9 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import LONGEST_TAG, FilledPlace, filled_places, filled_tags
+from testkit import scenes
+from testkit.scenes import BACK, stopped_after
 from testkit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
-from testkit.streams import digest_of, events_of
-from tests.commands.importer import restores
-from tests.commands.importer.restores import BACK, stopped_after
 
 Change = Callable[[bytes], bytes | None]
 
@@ -73,7 +72,7 @@ def spoil(vault: Vault, row: ArchivedRange, change: Change, nth: int = 0) -> Non
 
 
 def restore(vault: Vault, *options: str) -> int:
-    return restores.restore(vault, "--skip-damaged", *options)
+    return scenes.restore(vault, "--skip-damaged", *options)
 
 
 def report_of(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -88,8 +87,7 @@ def is_restored(vault: Vault, damage: Sequence[dict[str, Any]]) -> None:
     def is_lost(pointer: EventPointer) -> bool:
         return any(str(pointer.segment) == segment and start <= pointer.offset < end for segment, start, end in lost)
 
-    with vault.store as store:
-        was, now = (list(events_of(store, name)) for name in (NAME, BACK))
+    was, now = (vault.events(name) for name in (NAME, BACK))
     kept = [(str(pointer.segment), pointer.offset, payload) for pointer, payload in now if not is_lost(pointer)]
     assert kept == [(str(pointer.segment), pointer.offset, payload) for pointer, payload in was if not is_lost(pointer)]
     assert all(not any(payload) for pointer, payload in now if is_lost(pointer))
@@ -118,8 +116,7 @@ def test_everything_else_is_restored(vault: Vault, change: Change, capfd: pytest
     report = json.loads(out)
     assert len(report["damage"]) == len(report["findings"]) == len(places(vault))
     assert err.count("damaged: ") == len(places(vault))
-    with vault.store as store:
-        assert store.describe(BACK).epochs[-1].number == store.describe(NAME).epochs[-1].number
+    assert vault.describe(BACK).epochs[-1].number == vault.described.epochs[-1].number
     is_restored(vault, report["damage"])
     assert {(one["segment"], one["start"]) for one in report["damage"]} <= {
         (one["segment"], one["start"]) for one in report["gaps"] if one["reason"].startswith("damaged: ")
@@ -135,8 +132,7 @@ def test_everything_else_is_restored(vault: Vault, change: Change, capfd: pytest
 def test_intact_archive_is_restored_as_ever(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     assert restore(vault) == 0
     assert report_of(capfd)["findings"] == []
-    with vault.store as store:
-        assert digest_of(store, NAME) == digest_of(store, BACK)
+    assert vault.digest() == vault.digest(BACK)
     assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--json"]) == 0
     assert report_of(capfd)["unchanged"]
 
@@ -145,8 +141,7 @@ def test_offsets_may_be_shifted_over_the_damage(vault: Vault, capfd: pytest.Capt
     spoil(vault, places(vault)["middle"], flip)
     assert restore(vault, "--offsets", "shift") == 3
     report = report_of(capfd)
-    with vault.store as store:
-        was, now = ([payload for _, payload in events_of(store, name)] for name in (NAME, BACK))
+    was, now = (vault.payloads(name) for name in (NAME, BACK))
     assert len(was) - len(now) == sum(one["lost_events"] for one in report["damage"])
 
 
@@ -223,15 +218,13 @@ def test_filler_is_said_in_each_archive_of_what_was_restored(tmp_path: Path, cap
     assert not import_stream(
         vault.archive, vault.uri(shifted), skip_damaged=True, offsets="shift", master="inline"
     ).filled
-    with vault.store as store:
-        assert filled_places(store.describe(shifted).configuration) == ((), 0)
+    assert filled_places(vault.configuration(shifted)) == ((), 0)
 
 
 def filler_after(vault: Vault, name: StreamName) -> str:
     """Archive a restored stream: a check says which of its events are filler."""
-    with vault.store as store:
-        found, more = filled_places(store.describe(name).configuration)
-        held = {(p.segment, p.offset, p.offset + p.length) for p, payload in events_of(store, name) if not any(payload)}
+    found, more = filled_places(vault.configuration(name))
+    held = {(p.segment, p.offset, p.offset + p.length) for p, payload in vault.events(name) if not any(payload)}
     assert more == 0
     assert len(found) == 2
     assert set(found) <= held
@@ -334,8 +327,7 @@ def test_check_says_what_is_intact_and_how_to_restore_it(
         compact_archive(vault.archive, master="inline")
     intact = check_archive(vault.archive, read_data=True, master="inline")
     assert (intact.intact_generation, intact.restore, intact.damage) == (3, "", ())
-    with vault.store as store:
-        ours = [(pointer, payload) for pointer, payload in events_of(store, NAME) if b"second" in payload]
+    ours = [(pointer, payload) for pointer, payload in vault.events() if b"second" in payload]
     pointer, _ = ours[0]
     row = next(
         row for row in rows_of(vault) if row.segment == pointer.segment and row.start <= pointer.offset < row.end

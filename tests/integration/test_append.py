@@ -31,10 +31,10 @@ from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.store import StreamStore
 from testkit.killed import Killed, killed
+from testkit.scenes import leave_leases
 from testkit.servers.java_client import JavaClient
 from testkit.servers.proxy import FaultProxy
 from testkit.streams import events_of
-from tests.commands.replication.streams import leave_leases
 from tests.integration.conftest import Site
 from tests.integration.keyed_writer import KeyedWriter, numbers_by_key
 

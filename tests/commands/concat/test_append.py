@@ -15,8 +15,8 @@ from streamvault.manifests.history import History
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
+from testkit.scenes import Keyed
 from testkit.streams import append_events
-from tests.commands.concat.keyed import Keyed
 
 SHAPES = [
     (1, []),
@@ -24,11 +24,6 @@ SHAPES = [
     (2, [[0.25, 0.5, 0.75]]),
     (3, [[0.5], [], [0.1, 0.2, 0.3], [0.7]]),
 ]
-
-
-@pytest.fixture
-def keyed(tmp_path: Path) -> Keyed:
-    return Keyed(tmp_path / "streams")
 
 
 def make(keyed: Keyed, name: str, shape: tuple[int, list[list[float]]], events: int = 60) -> range:

@@ -31,8 +31,7 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.own import MEANWHILE, ScaleNote, describe_source
 from testkit.killed import Killed
-from tests.commands.concat.keyed import Keyed
-from tests.commands.replication.streams import leave_leases
+from testkit.scenes import Keyed, leave_leases
 
 TARGET = StreamName("scope", "target")
 BOUNDS = [0.2, 0.7]

@@ -21,9 +21,8 @@ from streamvault.streamstore.local.store import LocalTransactions
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from streamvault.streamstore.store import TransactionState
 from testkit.killed import killed
-from tests.commands.concat.keyed import Keyed, killed_at_stage
+from testkit.scenes import Keyed, killed_at_stage, leave_leases
 from tests.commands.concat.test_append import flip_byte
-from tests.commands.replication.streams import leave_leases
 
 STEPS = ["planned", "filling", "committing", "committed"]
 

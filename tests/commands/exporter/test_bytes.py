@@ -36,7 +36,7 @@ from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
 from testkit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, archive_of, clear, contents, data_keys
-from testkit.streams import append_bytes, bytes_of, digest_of, make_byte_stream, shape_of
+from testkit.streams import append_bytes, make_byte_stream
 
 FIRST = SegmentId(0, 0)
 RESTORED = replace(NAME, stream="restored")
@@ -88,16 +88,14 @@ def is_sound(root: str) -> None:
 
 def is_restored(vault: Vault, name: StreamName = RESTORED, **options: Any) -> None:
     import_stream(vault.archive, vault.uri(name), **INLINE, **options)
-    with vault.store as store:
-        assert bytes_of(store, name) == bytes_of(store, NAME)
-        assert shape_of(store, name) == shape_of(store, NAME)
+    assert vault.bytes_of(name) == vault.bytes_of()
+    assert vault.shape(name) == vault.shape()
 
 
 @pytest.mark.parametrize("compress", ["", "zstd"])
 def test_byte_stream_is_restored_as_it_was(vault: Vault, compress: Compression) -> None:
     report = export(vault, content="bytes", compress=compress)
-    with vault.store as store:
-        held = bytes_of(store, NAME)
+    held = vault.bytes_of()
     assert (report.events, report.bytes) == (0, sum(len(data) for _, data in held.values()))
     for row in rows(vault.root):
         start, data = held[str(row.segment)]
@@ -174,10 +172,9 @@ def test_gap_is_filled_with_zeros(tmp_path: Path) -> None:
     import_stream(vault.archive, vault.uri(RESTORED), **INLINE)
     shifted = import_stream(vault.archive, vault.uri(replace(NAME, stream="shifted")), offsets="shift", **INLINE)
     assert list(shifted.shifts.values()) == [5]
-    with vault.store as store:
-        ((start, data),) = bytes_of(store, RESTORED).values()
-        ((base, rest),) = bytes_of(store, replace(NAME, stream="shifted")).values()
-        ((_, tail),) = bytes_of(store, NAME).values()
+    ((start, data),) = vault.bytes_of(RESTORED).values()
+    ((base, rest),) = vault.bytes_of(replace(NAME, stream="shifted")).values()
+    ((_, tail),) = vault.bytes_of().values()
     assert (start, len(data), data[4995:]) == (5, 5095, bytes(3) + tail)
     assert (base, rest) == (0, data[:4995] + data[4998:])
 
@@ -225,14 +222,12 @@ def test_event_stream_can_be_archived_as_bytes(tmp_path: Path) -> None:
     export(vault, content="bytes")
     is_sound(vault.root)
     import_stream(vault.archive, vault.uri(RESTORED), **INLINE)
-    with vault.store as store:
-        assert digest_of(store, RESTORED) == digest_of(store, NAME)
+    assert vault.digest(RESTORED) == vault.digest()
 
 
 def test_part_between_cuts_at_any_offsets(tmp_path: Path) -> None:
     vault = single(tmp_path, 10_000)
-    with vault.store as store:
-        ((_, data),) = bytes_of(store, NAME).values()
+    ((_, data),) = vault.bytes_of().values()
     low, high = ({f"{NAME}/0.#epoch.0": offset} for offset in (5, 9001))
     root = a_root()
     assert export(vault, root, content="bytes", from_cut=low, to_cut=high).bytes == 8996
@@ -246,8 +241,7 @@ def test_part_between_cuts_at_any_offsets(tmp_path: Path) -> None:
             target = replace(NAME, stream=f"{name}-{offsets}")
             report = import_stream(archive, vault.uri(target), offsets=offsets, **cuts, **INLINE)  # type: ignore[arg-type]
             assert (report.bytes, report.events) == (8996, 0)
-            with vault.store as store:
-                assert list(bytes_of(store, target).values()) == [(base, data[5:9001])]
+            assert list(vault.bytes_of(target).values()) == [(base, data[5:9001])]
 
 
 def test_killed_import_of_a_part_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,20 +261,17 @@ def test_killed_import_of_a_part_is_resumed(tmp_path: Path, monkeypatch: pytest.
     assert (report.resumed, report.bytes, report.moved_bytes, report.events) == (True, 8998, 0, 0)
     again = import_stream(vault.archive, vault.uri(RESTORED), again=True, **cuts, **INLINE)
     assert (again.unchanged, again.verified, again.bytes, again.events) == (True, True, 8998, 0)
-    with vault.store as store:
-        ((_, data),) = bytes_of(store, NAME).values()
-        assert list(bytes_of(store, RESTORED).values()) == [(3, data[3:9001])]
+    ((_, data),) = vault.bytes_of().values()
+    assert list(vault.bytes_of(RESTORED).values()) == [(3, data[3:9001])]
 
 
 def test_deleted_stream_is_restored_under_its_own_name(vault: Vault) -> None:
     export(vault, content="bytes")
-    with vault.store as store:
-        before = list(bytes_of(store, NAME).values())
-        store.delete(NAME)
+    before = list(vault.bytes_of().values())
+    vault.delete()
     report = import_stream(vault.archive, vault.uri(), numbers="map", **INLINE)
     assert len(report.renumbered) == report.segments
-    with vault.store as store:
-        assert list(bytes_of(store, NAME).values()) == before
+    assert list(vault.bytes_of().values()) == before
 
 
 def test_rotation_keeps_generations_with_bytes(tmp_path: Path) -> None:
@@ -292,8 +283,7 @@ def test_rotation_keeps_generations_with_bytes(tmp_path: Path) -> None:
         report = rotate_stream(vault.uri(), vault.root, **options)
         assert (report.checked, report.expired) == ((number,), (1,) if number == 3 else ())
     assert bounds(vault.root) == [(5000, 5777), (5777, 6554)]
-    with vault.store as store:
-        assert store.describe(NAME).head.offsets == {FIRST: 6554}
+    assert vault.described.head.offsets == {FIRST: 6554}
     is_sound(vault.root)
 
 
@@ -372,10 +362,9 @@ def test_copy_of_a_byte_stream(tmp_path: Path) -> None:
     part: dict[str, Any] = {**cut, **INLINE}
     other = replace(NAME, stream="part")
     copy_stream(vault.uri(), vault.uri(other), **part)
-    with vault.store as store:
-        ((start, data),) = bytes_of(store, NAME).values()
-        assert list(bytes_of(store, RESTORED).values()) == [(start, data)]
-        assert list(bytes_of(store, other).values()) == [(11, data[8:8998])]
-        beyond = {f"{NAME}/0.#epoch.0": 10_001}
+    ((start, data),) = vault.bytes_of().values()
+    assert list(vault.bytes_of(RESTORED).values()) == [(start, data)]
+    assert list(vault.bytes_of(other).values()) == [(11, data[8:8998])]
+    beyond = {f"{NAME}/0.#epoch.0": 10_001}
     with pytest.raises(InvalidCut, match="beyond the stream's tail"):
         copy_stream(vault.uri(), vault.uri(other), to_cut=beyond, **INLINE)

@@ -23,25 +23,18 @@ from streamvault import (
 )
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.layouts.keys import GenerationSpan, manifest_key
-from testkit.small_archives import NAME, Vault, a_root, contents, objects_of, replace_object
+from testkit.small_archives import NAME, Vault, a_root, a_vault, contents, objects_of, replace_object
 
 RUN = {"master": "inline[2]"}
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
-    (tmp_path / "vault").mkdir()
-    vault.create(2)
-    vault.add(b"one", b"two")
-    return vault
+vault = a_vault(b"one", b"two", segments=2, on_disk=True)
 
 
 def restore(vault: Vault) -> None:
     """Lose the stream, and restore it under its own name."""
-    with vault.store as store:
-        store.seal(NAME)
-        store.delete(NAME)
+    vault.seal()
+    vault.delete()
     import_stream(vault.archive, vault.uri(), numbers="map", **RUN)
 
 

@@ -19,7 +19,7 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.plan import current_plan
 from streamvault.streamstore.model import StreamCut
 from testkit.killed import Killed, killed
-from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, data_keys, is_sound
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_vault, archive_of, contents, data_keys, is_sound
 
 CUT = {f"{NAME}/0.#epoch.0": 50 * 12, f"{NAME}/1.#epoch.0": 50 * 12}
 KINDS: dict[str, dict[str, Any]] = {
@@ -40,12 +40,7 @@ NAMED = {
 }
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
-    vault.create(2)
-    vault.add(*(b"%04d" % number for number in range(100)))
-    return vault
+vault = a_vault(*(b"%04d" % number for number in range(100)), segments=2)
 
 
 @pytest.fixture
@@ -133,8 +128,7 @@ def test_restart_compares_with_the_defaults(vault: Vault, begin: Callable[..., N
 def test_restart_resumes_what_begins_at_an_earlier_head(vault: Vault, begin: Callable[..., None]) -> None:
     """The store may have truncated the stream since, as a retention policy says."""
     begin()
-    with vault.store as store:
-        store.truncate(StreamCut.from_json(CUT))
+    vault.truncate(StreamCut.from_json(CUT))
     assert export(vault, restart=True).resumed
 
 

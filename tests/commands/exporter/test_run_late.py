@@ -23,9 +23,8 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
+from testkit.scenes import SEGMENT, Place
 from testkit.small_archives import KINDS, NAME
-from testkit.streams import append_events
-from tests.commands.places import SEGMENT, Place
 
 KIND_IDS = ["events", "chunks", "zstd"]
 
@@ -133,8 +132,7 @@ def test_overtaken_sweep_finds_no_damage(
     place.fill([b"\x07" * 40] * 4)
     options: Any = {"layout": layout, "compress": compress, "range_size": 4096, "master": "inline"}
     export_stream(place.uri(), place.root, **options)
-    with place.store as store:
-        append_events(store, NAME, SEGMENT, [b"\x08" * 40] * 4)
+    place.write(NAME, SEGMENT, [b"\x08" * 40] * 4)
     archive = archive_of(place)
     stray = {"events": event_key(SegmentId(0, 0), 201, 20), "chunks": chunk_key(SegmentId(0, 0), 201, 20)}[layout]
     archive.store.put(archive.prefix + stray, b"x" * 12)
@@ -151,8 +149,7 @@ def test_overtaken_sweep_finds_no_damage(
             and manifest in [entry.key for entry in listed(archive.store, f"{NAME}/_manifest/")]
         ):
             woken = True
-            with place.store as store:
-                append_events(store, NAME, SEGMENT, [b"\x09" * 40] * 4)
+            place.write(NAME, SEGMENT, [b"\t" * 40] * 4)
             rotate_stream(place.uri(), place.root, keep=1, **options)
         return method(self, key, *rest)
 
@@ -168,8 +165,7 @@ def test_stream_recreated_during_planning_is_not_mixed(place: Place, monkeypatch
     place.fill([b"a" * 12, b"b" * 12])
     other.fill([b"x" * 12, b"y" * 12, b"z" * 12])
     export_stream(place.uri(), place.root, master="inline")
-    with place.store as store:
-        append_events(store, NAME, SEGMENT, [b"c" * 12])
+    place.write(NAME, SEGMENT, [b"c" * 12])
     read, reads = LocalStore.read, 0
 
     def changing(self: LocalStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> Any:
@@ -213,8 +209,7 @@ def test_run_whose_generation_has_expired_before_its_manifest_arrives_is_a_confl
         if key.endswith(manifest_key(GenerationSpan.of(1))):
             monkeypatch.setattr(ObstoreStore, "put", put)
             rotate_stream(place.uri(), place.root, master="inline")
-            with place.store as store:
-                append_events(store, NAME, SEGMENT, [b"two"])
+            place.write(NAME, SEGMENT, [b"two"])
             rotate_stream(place.uri(), place.root, keep=1, master="inline")
             assert archive.generations() == [2]
         put(self, key, data)

@@ -36,22 +36,17 @@ from streamvault.streamstore import lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from testkit.killed import Killed, killed
-from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, contents, merge, replace_object
-from testkit.streams import append_events, make_byte_stream
-from tests.commands.importer.restores import killed_at_its_end
+from testkit.scenes import killed_at_its_end
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, contents, merge, replace_object
+from testkit.streams import make_byte_stream
 from tests.memory_groups import THERE, MemoryGroups
 
 EVENT = 12
 """Bytes of each event, with its header."""
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    """A stream of two segments with ten events each."""
-    vault = Vault(tmp_path)
-    vault.create(2)
-    add(vault, 10)
-    return vault
+vault = a_vault(*(b"%04d" % number for number in range(10)), segments=2)
+"""A stream of two segments with ten events each."""
 
 
 def add(vault: Vault, events: int) -> None:
@@ -287,8 +282,7 @@ def test_nothing_is_restored_if_no_groups_were_noted(vault: Vault, groups: Memor
         restore(vault)
     with pytest.raises(Usage, match="requires offsets='keep'"):
         restore(vault, offsets="shift", generation=1)
-    with vault.store as store:
-        assert not store.exists(THERE)
+    assert not vault.exists(THERE)
     restore(vault, generation=1)
     assert groups.reached() == cut(3, 3, stream=THERE)
 
@@ -338,8 +332,7 @@ def test_a_killed_import_that_is_repeated_creates_the_groups(
             restore(vault)
         assert list(groups.names(THERE.scope)) == []
     groups.killed = False
-    with vault.store as store:
-        append_events(store, THERE, SegmentId(0, 0), [b"new"])
+    vault.write(THERE, SegmentId(0, 0), [b"new"])
     report = restore(vault)
     assert report.resumed
     assert [one.outcome for one in report.reader_groups] == ["created"]
@@ -353,8 +346,7 @@ def test_segments_with_other_numbers_are_found(vault: Vault, groups: MemoryGroup
     groups.add(cut(3, 3))
     export(vault)
     groups.made.clear()
-    with vault.store as store:
-        store.delete(NAME)
+    vault.delete()
     report = restore(vault, NAME, numbers="map")
     (carried,) = report.reader_groups
     assert carried.outcome == "created"

@@ -35,9 +35,9 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
+from testkit.scenes import BACK, killed_at_its_end
 from testkit.small_archives import NAME, Vault
 from testkit.streams import append_events, digest_of
-from tests.commands.importer.restores import BACK, killed_at_its_end
 
 BY_RATE = Scaling(ScaleKind.BY_EVENTS, target=10, factor=2, min_segments=1)
 CHANGES = ("create_stream", "delete", "scale", "update_stream", "truncate", "seal")
@@ -139,7 +139,7 @@ def made_again(store: LocalStore) -> None:
         append_events(store, BACK, segment, [b"the user's"])
 
 
-def state(folder: Path) -> tuple[StreamDescription, str]:
+def state(folder: Path) -> tuple[StreamDescription, tuple[int, str]]:
     with LocalStore(folder) as store:
         return store.describe(BACK), digest_of(store, BACK)
 
@@ -207,10 +207,9 @@ def vault(tmp_path: Path) -> Vault:
 
 def test_import_keeps_the_segment_numbers_of_a_recreated_source(vault: Vault) -> None:
     import_stream(vault.archive, vault.uri(BACK), master="inline")
-    with vault.store as store:
-        source, back = store.describe(NAME), store.describe(BACK)
-        assert back.epochs == source.epochs
-        assert (back.head.offsets, back.tail.offsets) == (source.head.offsets, source.tail.offsets)
+    source, back = vault.described, vault.describe(BACK)
+    assert back.epochs == source.epochs
+    assert (back.head.offsets, back.tail.offsets) == (source.head.offsets, source.tail.offsets)
 
 
 def test_creation_whose_answer_was_lost_is_recognized(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,9 +228,8 @@ def test_creation_whose_answer_was_lost_is_recognized(vault: Vault, monkeypatch:
 
 def scale_by_rate(vault: Vault) -> None:
     """Give the source a policy by rate, and archive it."""
-    with vault.store as store:
-        described = store.describe(NAME)
-        store.update_stream(NAME, replace(described.configuration, scaling=BY_RATE))
+    described = vault.described
+    vault.update_stream(NAME, replace(described.configuration, scaling=BY_RATE))
     vault.add(b"more")
     vault.export("chunks")
 
@@ -242,14 +240,12 @@ def policies_on_the_way(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> set[Sc
     fill = importing.fill_segment
 
     def look(task: Any) -> Any:
-        with vault.store as store:
-            seen.add(store.describe(BACK).configuration.scaling.kind)
+        seen.add(vault.configuration(BACK).scaling.kind)
         return fill(task)
 
     monkeypatch.setattr(importing, "fill_segment", look)
     import_stream(vault.archive, vault.uri(BACK), master="inline")
-    with vault.store as store:
-        assert store.describe(BACK).configuration.scaling == BY_RATE
+    assert vault.configuration(BACK).scaling == BY_RATE
     return seen
 
 
@@ -270,8 +266,7 @@ def test_resumed_import_fixes_the_scaling_policy_again(vault: Vault, monkeypatch
         patch.setattr(LocalStore, "scale", killed)
         with pytest.raises(Failed):
             import_stream(vault.archive, vault.uri(BACK), master="inline")
-    with vault.store as store:
-        assert store.describe(BACK).configuration.scaling.kind is ScaleKind.BY_EVENTS
+    assert vault.configuration(BACK).scaling.kind is ScaleKind.BY_EVENTS
     assert policies_on_the_way(vault, monkeypatch) == {ScaleKind.FIXED}
 
 
@@ -282,9 +277,8 @@ def test_configuration_changed_after_a_kill_at_the_end_stays(vault: Vault, monke
         configured(store)
         before = store.describe(BACK)
     assert import_stream(vault.archive, vault.uri(BACK), master="inline").resumed
-    with vault.store as store:
-        assert store.describe(BACK) == before
-        assert list(store.list_streams(NAME.scope, own=True)) == [BACK, NAME]
+    assert vault.describe(BACK) == before
+    assert vault.listed(own=True) == [BACK, NAME]
 
 
 def test_target_written_to_before_its_seal_is_not_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,15 +295,13 @@ def test_target_written_to_before_its_seal_is_not_sealed(tmp_path: Path, monkeyp
         before = store.describe(BACK)
     with pytest.raises(Conflict, match="another process wrote to the restored stream before it was sealed"):
         import_stream(vault.archive, vault.uri(BACK), master="inline")
-    with vault.store as store:
-        assert store.describe(BACK) == before
+    assert vault.describe(BACK) == before
 
 
 def test_target_deleted_after_a_kill_at_the_end_is_a_conflict(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     with killed_at_its_end(monkeypatch):
         import_stream(vault.archive, vault.uri(BACK), master="inline")
-    with vault.store as store:
-        store.delete(BACK)
+    vault.delete(BACK)
     with pytest.raises(Conflict, match="the name was used before"):
         import_stream(vault.archive, vault.uri(BACK), master="inline")
 

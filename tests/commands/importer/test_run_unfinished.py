@@ -1,8 +1,9 @@
-"""An import that was stopped and is run again when the archive has a newer generation."""
+"""An import that was stopped or finished, and is run again."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,32 +17,24 @@ from streamvault.common.errors import Failed
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import lease_stream
 from streamvault.streamstore.lease import last_heartbeat
+from streamvault.streamstore.model import KeyRange, Retention, RetentionKind, StreamConfiguration, StreamName
 from streamvault.streamstore.own import UNFINISHED
-from testkit.small_archives import NAME, RANGE_SIZE, Vault
-from testkit.streams import digest_of, shape_of
-from tests.commands.importer.restores import BACK, killed_at_its_end, restore, stopped_after
+from testkit.scenes import BACK, killed_at_its_end, restore, stopped_after
+from testkit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_vault
+from testkit.streams import append_events
 
 Stop = Callable[[], None]
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    """A stream whose archive has two generations."""
-    found = Vault(tmp_path, f"file://{tmp_path}/vault")
-    Path(tmp_path, "vault").mkdir()
-    found.make(events=40, largest=3000)
-    found.export("chunks")
-    found.add(b"second")
-    found.export("chunks")
-    return found
+vault = a_vault(events=40, largest=3000, exports=[("chunks", "")] * 2, between=[b"second"], on_disk=True)
+"""A stream whose archive has two generations."""
 
 
 def begin(vault: Vault, *options: str) -> None:
     """An import that stops when half of the data is restored."""
     with stopped_after(1):
         assert restore(vault, *options) == 1
-    with vault.store as store:
-        assert any(tag.startswith(UNFINISHED) for tag in store.describe(BACK).configuration.tags)
+    assert any(tag.startswith(UNFINISHED) for tag in vault.configuration(BACK).tags)
 
 
 def grow(vault: Vault) -> None:
@@ -55,8 +48,7 @@ def is_second(vault: Vault, *options: str) -> bool:
     wanted = replace(NAME, stream="wanted")
     uri = vault.uri(wanted)
     assert main(["import", vault.archive, uri, "--generation", "2", "--master", "inline", *options]) == 0
-    with vault.store as store:
-        return (digest_of(store, BACK), shape_of(store, BACK)) == (digest_of(store, wanted), shape_of(store, wanted))
+    return (vault.digest(BACK), vault.shape(BACK)) == (vault.digest(wanted), vault.shape(wanted))
 
 
 @pytest.mark.parametrize("options", [(), ("--again",), ("--offsets", "shift")], ids=" ".join)
@@ -101,16 +93,14 @@ def test_import_begun_with_a_generation_is_resumed_without(vault: Vault, capfd: 
 def test_another_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     begin(vault)
     grow(vault)
-    with vault.store as store:
-        before = store.describe(BACK)
+    before = vault.describe(BACK)
     for other in (("--generation", "3"), ("--generation", "1"), ("--at", "2999-01-01T00:00:00Z")):
         capfd.readouterr()
         assert restore(vault, *other) == 4
         line = capfd.readouterr().err.splitlines()[-1]
         assert "unfinished target of an import up to generation 2, not " in line
         assert "--generation 2" in line
-    with vault.store as store:
-        assert store.describe(BACK) == before
+    assert vault.describe(BACK) == before
     assert restore(vault, "--generation", "2") == 0
 
 
@@ -152,8 +142,7 @@ def test_import_killed_at_its_end_is_finished(
     assert restore(vault) == 0
     assert json.loads(capfd.readouterr().out)["generation"] == 2
     assert is_second(vault)
-    with vault.store as store:
-        assert not store.exists(lease_stream(BACK))
+    assert not vault.exists(lease_stream(BACK))
 
 
 def failing_verify(*_: Any) -> Any:
@@ -175,3 +164,110 @@ def test_other_options_than_those_of_the_unfinished_import_are_named(
     assert restore(vault) == 2
     assert restore(vault, "--generation", "1") == 4
     assert restore(vault, "--offsets", "shift", "--numbers", "map") == 0
+
+
+KEPT = replace(NAME, stream="kept")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def test_import_again_verifies_what_is_there(
+    tmp_path: Path, kind: tuple[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    vault.make(events=40)
+    vault.export(*kind)  # type: ignore[arg-type]
+    assert restore(vault, "--again") == 0
+    first = json.loads(capfd.readouterr().out)
+    assert not first["unchanged"]
+    assert restore(vault) == 0
+    again = json.loads(capfd.readouterr().out)
+    assert (again["unchanged"], again["verified"], again["moved_bytes"]) == (True, False, 0)
+    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--dry-run"]) == 0
+    assert "nothing to restore" in capfd.readouterr().out
+    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline"]) == 0
+    assert "already restored" in capfd.readouterr().out
+    assert restore(vault, "--again", "--dry-run") == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["unchanged"]
+    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--again", "--dry-run"]) == 0
+    assert "would read back and verify" in capfd.readouterr().out
+    assert restore(vault, "--again") == 0
+    second = json.loads(capfd.readouterr().out)
+    assert (second["unchanged"], second["events"], second["moved_bytes"]) == (True, first["events"], 0)
+    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--again"]) == 0
+    assert "read back and verified" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (Retention(RetentionKind.SIZE, 100, 200), "keeps 100 of 1[0-9]{3} restored bytes"),
+        (Retention(RetentionKind.TIME, 3_600_000, 0), "keeps events for .*, counted from the restore"),
+        (Retention(RetentionKind.SIZE, 1024**3, 0), ""),
+        (Retention(), ""),
+    ],
+)
+def test_dry_run_warns_of_what_a_retention_policy_may_delete(
+    tmp_path: Path, policy: Retention, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    with vault.store as store:
+        store.create_scope(NAME.scope)
+        store.create_stream(NAME, StreamConfiguration(retention=policy))
+    vault.add(*[b"event" * 25] * 10)
+    vault.export()
+    capfd.readouterr()
+    assert restore(vault, "--dry-run") == 0
+    warnings = json.loads(capfd.readouterr().out)["warnings"]
+    if said:
+        (warning,) = warnings
+        assert re.search(f"the archived retention policy {said}.*; --retention off ", warning)
+    else:
+        assert not warnings
+    assert restore(vault, "--retention", "off") == 0
+    assert not json.loads(capfd.readouterr().out)["warnings"]
+    assert vault.configuration(BACK) == StreamConfiguration()
+    assert main(["import", vault.archive, vault.uri(KEPT), "--master", "inline"]) == 0
+    assert vault.configuration(KEPT).retention == policy
+
+
+def scaled(vault: Vault, name: StreamName, *payloads: bytes) -> None:
+    """A stream whose open segments are empty."""
+    with vault.store as store:
+        store.create_scope(name.scope)
+        store.create_stream(name, StreamConfiguration())
+        (first,) = store.describe(name).tail.offsets
+        append_events(store, name, first, payloads)
+        store.scale(name, [first], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
+
+
+@pytest.mark.parametrize("payloads", [(b"B",), (b"event of b",) * 5], ids=["other size", "same size"])
+def test_stream_with_empty_open_segments_is_not_taken_for_another(
+    tmp_path: Path, payloads: tuple[bytes, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    scaled(vault, NAME, *(b"event of a",) * 5)
+    scaled(vault, BACK, *payloads)
+    vault.export()
+    for options in ((), ("--again",)):
+        assert restore(vault, *options) == 4
+        assert "the stream exists" in capfd.readouterr().err
+    assert main(["import", vault.archive, vault.uri(KEPT), "--master", "inline"]) == 0
+    for options in ((), ("--again",)):
+        assert main(["import", vault.archive, vault.uri(KEPT), "--master", "inline", *options]) == 0
+    assert "read back and verified" in capfd.readouterr().out
+
+
+def test_part_of_another_stream_is_not_taken_for_restored(tmp_path: Path) -> None:
+    """No archived range is restored as a whole."""
+    one, other = Vault(tmp_path / "one"), Vault(tmp_path / "other")
+    for vault, payload in ((one, b"a"), (other, b"b")):
+        with vault.store as store:
+            store.create_scope(NAME.scope)
+            store.create_stream(NAME, StreamConfiguration())
+        vault.add(payload * 50)
+    cut = json.dumps({f"{NAME}/0.#epoch.0": 58})
+    one.add(b"more")
+    one.export()
+    assert main(["import", one.archive, other.uri(), "--to", cut, "--master", "inline"]) == 4
+    assert main(["import", one.archive, one.uri(BACK), "--to", cut, "--master", "inline"]) == 0
+    assert main(["import", one.archive, one.uri(BACK), "--to", cut, "--master", "inline"]) == 0

@@ -15,18 +15,12 @@ from streamvault.importer.reports import ImportReport
 from streamvault.importer.run import ImportRun
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import StreamName
-from testkit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
-from testkit.streams import digest_of, shape_of
+from testkit.small_archives import KINDS, NAME, Vault, a_vault, archive_of, contents, data_keys, replace_object
 
 RESTORED = StreamName("scope", "restored")
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
-    vault.make(events=600, largest=5000)
-    vault.export("chunks", "zstd")
-    return vault
+vault = a_vault(events=600, largest=5000, exports=[("chunks", "zstd")])
 
 
 class Seen:
@@ -62,10 +56,9 @@ def all_ranges(vault: Vault) -> list[tuple[object, int, int]]:
 
 
 def is_restored(vault: Vault, report: ImportReport) -> None:
-    with vault.store as store:
-        assert digest_of(store, RESTORED) == digest_of(store, NAME)
-        assert shape_of(store, RESTORED) == shape_of(store, NAME)
-        assert report.events == digest_of(store, NAME)[0]
+    assert vault.digest(RESTORED) == vault.digest()
+    assert vault.shape(RESTORED) == vault.shape()
+    assert report.events == vault.digest()[0]
     assert report.bytes == archive_of(vault.root).history().bytes
 
 
@@ -77,9 +70,8 @@ def test_uninterrupted_import_reads_back_only_on_request(vault: Vault, seen: See
 
 def test_parts_of_ranges_are_always_read_back(vault: Vault, seen: Seen) -> None:
     """A part of a range has no known digest."""
-    with vault.store as store:
-        middle = vault.events()[-3][0]
-        tail = dict(store.describe(NAME).tail.offsets) | {middle.segment: middle.offset}
+    middle = vault.events()[-3][0]
+    tail = dict(vault.tail()) | {middle.segment: middle.offset}
     restore(vault, to_cut={segment.in_stream(NAME): offset for segment, offset in tail.items()})
     whole = all_ranges(vault)
     assert len(seen.ranges) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +24,7 @@ from streamvault.layouts.chain import MAX_CHAINS, Chains
 from streamvault.layouts.keys import event_key
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from testkit.small_archives import NAME, Vault, a_root, contents, objects_of, replace_object
-from testkit.streams import events_of
+from testkit.small_archives import NAME, Vault, a_root, a_vault, contents, objects_of, replace_object
 from tests.spark_reads import read
 
 RESTORED = StreamName("scope", "restored")
@@ -37,13 +35,7 @@ FIRST = 21
 """The first false object, as objects have it: shorter than an event."""
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
-    vault.create()
-    vault.add(*PAYLOADS)
-    vault.export("events")
-    return vault
+vault = a_vault(*PAYLOADS, exports=[("events", "")])
 
 
 def false_keys(number: int) -> list[str]:
@@ -62,8 +54,7 @@ def cat(archive: str, **options: Any) -> list[bytes]:
 
 
 def in_stream(vault: Vault, stream: StreamName) -> list[bytes]:
-    with vault.store as store:
-        return [payload for _, payload in events_of(store, stream)]
+    return vault.payloads(stream)
 
 
 def imported(vault: Vault) -> list[bytes]:
@@ -72,8 +63,7 @@ def imported(vault: Vault) -> list[bytes]:
 
 
 def appended(vault: Vault) -> list[bytes]:
-    with vault.store as store:
-        store.create_stream(RESTORED, StreamConfiguration(scaling=Scaling(min_segments=1)))
+    vault.create_stream(RESTORED, StreamConfiguration(scaling=Scaling(min_segments=1)))
     append_streams([vault.archive], vault.uri(RESTORED), master="inline[1]")
     return in_stream(vault, RESTORED)
 
@@ -148,9 +138,8 @@ def test_nothing_is_passed_on_if_no_chain_is_right(vault: Vault, bad: str, reade
     BAD[bad](vault)
     with pytest.raises(Damaged):
         READERS[reader](vault)
-    with vault.store as store:
-        if store.exists(RESTORED):
-            assert list(events_of(store, RESTORED)) == []
+    if vault.exists(RESTORED):
+        assert vault.events(RESTORED) == []
     report = check_archive(vault.archive, read_data=True, master="inline[1]")
     assert not report.ok
     if bad != "gone":  # then the listing has one chain

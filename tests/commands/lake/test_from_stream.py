@@ -25,18 +25,14 @@ from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.lakes import PREFIX, RESTORED, is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing
-from testkit.small_archives import NAME, Vault, contents, objects_of
-from testkit.streams import append_events, digest_of, frame, shape_of
-from tests.commands.places import lure
+from testkit.scenes import lure
+from testkit.small_archives import NAME, Vault, a_vault, contents, objects_of
+from testkit.streams import append_events, frame
 
 TARGET = 4 * 1024
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
-    vault.make(events=300, largest=30_000)
-    return vault
+vault = a_vault(events=300)
 
 
 def hand_off(vault: Vault, **options: Any) -> HandoffReport:
@@ -54,19 +50,17 @@ def scale(vault: Vault) -> None:
 def truncate(vault: Vault, keep: int) -> StreamCut:
     """Truncate each open segment to its last events; returns the new head."""
     events = vault.events()
-    with vault.store as store:
-        offsets = {}
-        for segment, end in store.describe(NAME).tail.offsets.items():
-            own = [pointer.offset for pointer, _ in events if pointer.segment == segment]
-            offsets[segment] = own[-keep] if len(own) >= keep else end
-        store.truncate(StreamCut(NAME, offsets))
-        return store.describe(NAME).head
+    offsets = {}
+    for segment, end in vault.tail().items():
+        own = [pointer.offset for pointer, _ in events if pointer.segment == segment]
+        offsets[segment] = own[-keep] if len(own) >= keep else end
+    vault.truncate(StreamCut(NAME, offsets))
+    return vault.described.head
 
 
 def restored(vault: Vault, **options: Any) -> tuple[object, object]:
     import_stream(vault.archive, vault.uri(RESTORED), layout="table", master="inline", read_back=True, **options)
-    with vault.store as store:
-        return digest_of(store, RESTORED), shape_of(store, RESTORED)["epochs"]
+    return vault.digest(RESTORED), vault.shape(RESTORED)["epochs"]
 
 
 def test_every_event_is_a_row(vault: Vault) -> None:
@@ -77,8 +71,7 @@ def test_every_event_is_a_row(vault: Vault) -> None:
     assert report.moved_bytes == report.bytes
     segments = {key.rsplit("/", 1)[1][:21] for key in table_keys(vault.root)}
     assert len(segments) < report.files, "a long segment makes several files"
-    with vault.store as store:
-        assert restored(vault) == (digest_of(store, NAME), shape_of(store, NAME)["epochs"])
+    assert restored(vault) == (vault.digest(), vault.shape()["epochs"])
 
 
 def test_tasks_can_be_pickled() -> None:
@@ -113,12 +106,10 @@ def test_each_run_adds_what_is_new(vault: Vault, monkeypatch: pytest.MonkeyPatch
     again = hand_off(vault)
     assert (again.unchanged, again.moved_bytes) == (True, 0)
     scale(vault)
-    with vault.store as store:
-        store.seal(NAME)
+    vault.seal()
     assert hand_off(vault).unchanged, "no event is new"
     assert contents(vault.root) == after
-    with vault.store as store:
-        assert restored(vault)[0] == digest_of(store, NAME)
+    assert restored(vault)[0] == vault.digest()
 
 
 class Died(Failed):
@@ -186,9 +177,8 @@ def test_truncation_between_runs_is_a_gap(vault: Vault) -> None:
     new = [row for row in rows_of(vault.root) if row["pointer"] not in known]
     assert {row["payload"] for row in new} == {b"kept"}
     assert hand_off(vault).unchanged, "a gap is said once"
-    with vault.store as store:
-        head = store.describe(NAME).head.to_json()
-        assert restored(vault, from_cut=head, offsets="keep")[0] == digest_of(store, NAME)
+    head = vault.described.head.to_json()
+    assert restored(vault, from_cut=head, offsets="keep")[0] == vault.digest()
 
 
 @pytest.mark.parametrize("keep", [3, 0], ids=["a part", "all"])
@@ -215,10 +205,9 @@ def test_truncation_during_a_run_is_a_gap(vault: Vault, monkeypatch: pytest.Monk
 def test_another_stream_of_the_same_name_and_shape_is_refused(tmp_path: Path, begun: bool, elsewhere: bool) -> None:
     def filled(vault: Vault, letter: bytes) -> Vault:
         if letter == b"b" and not elsewhere:
-            with vault.store as store:
-                store.seal(NAME)
-                store.delete(NAME)
-                store.create_stream(NAME, StreamConfiguration())
+            vault.seal()
+            vault.delete()
+            vault.create_stream(NAME, StreamConfiguration())
         else:
             vault.create()
         vault.add(letter * 50, letter * 70)
@@ -257,8 +246,7 @@ def test_plan_whose_tail_lies_inside_an_event_is_given_up(tmp_path: Path, size: 
         assert (report.added, report.generations) == ((2,), (1, 2)), "the plan that could not be is an empty generation"
         assert all(not rows_in(objects_of(vault.root), key) for key in table_keys(vault.root) if "=1/" in key)
     assert is_whole(vault)
-    with vault.store as store:
-        assert restored(vault)[0] == digest_of(store, NAME)
+    assert restored(vault)[0] == vault.digest()
 
 
 def test_json_fields_become_columns(tmp_path: Path) -> None:

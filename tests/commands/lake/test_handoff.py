@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -18,8 +17,7 @@ from streamvault.lake.reports import HandoffReport
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import EventPointer, StreamName
 from testkit.lakes import PREFIX, RESTORED, is_whole, rows_of, table_keys
-from testkit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, contents, objects_of, replace_object
-from testkit.streams import digest_of, shape_of
+from testkit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, a_vault, contents, objects_of, replace_object
 
 TARGET = 2 * RANGE_SIZE
 ORIGINS = pytest.mark.parametrize("origin", ["archive", "stream"])
@@ -30,11 +28,7 @@ def hand_off(vault: Vault, origin: str = "archive", **options: Any) -> HandoffRe
     return write_table(source, **{"root": root, "target_size": TARGET, "master": "inline[2]", **options})
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
-    vault.make()
-    return vault
+vault = a_vault(events=300)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +156,8 @@ def test_table_restores_the_stream(vault: Vault, kind: str) -> None:
     assert all("/table/" in key or "/_table/" in key for key in contents(other)), "the archive itself is elsewhere"
     report = import_stream(f"{other}/{NAME}", vault.uri(RESTORED), layout="table", master="inline[2]", read_back=True)
     assert report.generation == 2
-    with vault.store as store:
-        assert digest_of(store, RESTORED) == digest_of(store, NAME)
-        assert shape_of(store, RESTORED)["epochs"] == shape_of(store, NAME)["epochs"]
+    assert vault.digest(RESTORED) == vault.digest()
+    assert vault.shape(RESTORED)["epochs"] == vault.shape()["epochs"]
 
 
 def test_import_refuses_a_damaged_table(vault: Vault) -> None:
@@ -179,8 +172,7 @@ def test_table_restores_between_cuts_what_the_archive_does(vault: Vault) -> None
     vault.export()
     hand_off(vault)
     events = [pointer for pointer, _ in vault.events()]
-    with vault.store as store:
-        head = store.describe(NAME).head
+    head = vault.described.head
     cut = head.to_json()
     moved = next(iter(head.offsets))
     inside = [pointer for pointer in events if pointer.segment == moved]
@@ -189,8 +181,7 @@ def test_table_restores_between_cuts_what_the_archive_does(vault: Vault) -> None
     for name, layout in (("plain", None), ("tabled", "table")):
         target = StreamName("scope", name)
         import_stream(vault.archive, vault.uri(target), layout=layout, from_cut=cut, master="inline[2]")  # type: ignore[arg-type]
-        with vault.store as store:
-            restored[name] = digest_of(store, target)
+        restored[name] = vault.digest(target)
     assert restored["plain"] == restored["tabled"]
     assert restored["plain"][0] == len(events) - len(inside) // 2
 

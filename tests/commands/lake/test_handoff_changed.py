@@ -32,7 +32,6 @@ from testkit.small_archives import (
     objects_of,
     replace_object,
 )
-from testkit.streams import digest_of
 
 
 def grown(folder: Path, layout: LayoutName = "chunks", compress: Compression = "", generations: int = 4) -> Vault:
@@ -72,8 +71,7 @@ def compact(vault: Vault) -> None:
 def restored(vault: Vault, layout: Any, **options: Any) -> Any:
     target = StreamName("scope", f"restored-{layout}")
     import_stream(vault.archive, vault.uri(target), layout=layout, master="inline", **options)
-    with vault.store as store:
-        return digest_of(store, target)
+    return vault.digest(target)
 
 
 def test_table_begins_where_the_archive_does(vault: Vault) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,20 +19,14 @@ from streamvault.lake.catalogs import CatalogFailed
 from streamvault.lake.catalogs.registration import Registration, plain_address
 from streamvault.lake.reports import HandoffReport
 from testkit.lakes import PREFIX
-from testkit.small_archives import Vault, contents, objects_of
+from testkit.small_archives import Vault, a_vault, contents, objects_of
 
 RECORD = f"{PREFIX}_table/t/registered.json"
 SCHEMA = '{"id":"int","name":"string","v":"float","inner":"struct<a:int,b:string>"}'
 EVENT = b'{"id":1,"name":"n","v":1.5,"inner":{"a":1,"b":"x"}}'
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path, f"file://{tmp_path}/objects")
-    (tmp_path / "objects").mkdir()
-    vault.create()
-    vault.add(EVENT, EVENT)
-    return vault
+vault = a_vault(EVENT, EVENT, on_disk=True)
 
 
 def hand_off(vault: Vault, catalog: str | None = "cat", table: str = "lake.t", **options: Any) -> HandoffReport:

@@ -39,7 +39,7 @@ from streamvault.manifests.history import by_segment, with_rows
 from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import IndexEntry, SegmentEntry
 from streamvault.streamstore.model import SegmentId, StreamName
-from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, objects_of, replace_object
+from testkit.small_archives import NAME, Vault, a_root, a_vault, archive_of, contents, objects_of, replace_object
 from testkit.streams import frame
 from tests.places import memory, place_of
 
@@ -47,12 +47,7 @@ FIRST = GenerationSpan.of(1)
 SEGMENT = SegmentId(0, 0)
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
-    vault.make(events=40, largest=300)
-    vault.export("chunks")
-    return vault
+vault = a_vault(events=40, largest=300, exports=[("chunks", "")])
 
 
 def sign_again(vault: Vault, rows: list[ArchivedRange]) -> None:

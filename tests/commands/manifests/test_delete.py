@@ -1,4 +1,4 @@
-"""Deleting an archive, stopped or late at each of its calls, and beside exports, holds and other deletions."""
+"""Deleting an archive: stopped or late at each of its calls, beside exports, holds and other deletions."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from streamvault import (
     show_timeline,
     write_table,
 )
+from streamvault.cli import main
 from streamvault.common.errors import Absent, Conflict, Problem
 from streamvault.layouts.keys import GenerationSpan, manifest_key, parse_decision, truncation_key
 from streamvault.layouts.layout import LayoutName
@@ -39,6 +40,7 @@ from testkit.small_archives import (
     NAME,
     Vault,
     a_root,
+    a_vault,
     archive_of,
     before_a_decision,
     clear,
@@ -55,16 +57,10 @@ BEING_DELETED = "the archive is being deleted"
 DELETED = "the archive was deleted, and its address is not used again"
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    """Three generations, in both layouts."""
-    vault = Vault(tmp_path)
-    vault.make(events=20, largest=2000)
-    vault.export("events")
-    for payload in (b"one", b"two"):
-        vault.add(payload)
-        vault.export("chunks")
-    return vault
+vault = a_vault(
+    events=20, largest=2000, exports=[("events", ""), ("chunks", ""), ("chunks", "")], between=[b"one", b"two"]
+)
+"""Three generations, in both layouts."""
 
 
 def delete(vault: Vault, *, unfinished: bool = False) -> DeleteReport:
@@ -572,3 +568,90 @@ def test_replaced_objects_are_cleared_before(vault: Vault) -> None:
     clear(vault)
     delete(vault)
     assert is_gone(vault)
+
+
+MASTER = ("--master", "inline")
+SAY_SO = (("ls", "ROOT"), ("status", "ROOT"), ("status", "SCOPE/", "--root", "ROOT"), ("timeline", "A"), ("show", "A"))
+READ = (
+    ("check", "A", *MASTER),
+    ("cat", "A"),
+    ("import", "A", "STREAM-2", *MASTER),
+    ("replicate", "A", "STREAM-3", *MASTER),
+    ("join", "A", "--into", "STREAM-4", *MASTER),
+    ("convert", "A", "OTHER", "--layout", "chunks", *MASTER),
+    ("report", "A", "-o", "FILE"),
+    ("warm", "A"),
+    ("delete", "A"),
+)
+ADD = (
+    ("export", "STREAM", "ROOT", *MASTER),
+    ("export", "STREAM", "ROOT", "--dry-run"),
+    ("export", "STREAM", "ROOT", "--restart", *MASTER),
+    ("rotate", "STREAM", "ROOT", "--keep", "1", "--truncate-source", *MASTER),
+    ("rotate", "SCOPE/ab*", "ROOT", "--keep", "1", *MASTER),
+    ("follow", "STREAM", "ROOT", *MASTER),
+    ("hold", "A", "audit"),
+    ("release", "A", "audit"),
+)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Vault:
+    stopped = Vault(tmp_path)
+    stopped.make(events=20, largest=2000)
+    stopped.export("events")
+    stopped.add(b"more")
+    archive_of(stopped.root).decide(lambda now: now.decision.delete("begun"), deleting=True)
+    return stopped
+
+
+def words(stopped: Vault, command: tuple[str, ...]) -> list[str]:
+    stream, scope = stopped.uri(), stopped.uri().rpartition("/")[0]
+    given = {
+        "ROOT": stopped.root,
+        "A": stopped.archive,
+        "FILE": f"{stopped.folder}/page.html",
+        "OTHER": f"{stopped.root}-2",
+        "SCOPE/": f"{scope}/",
+        "SCOPE/ab*": f"{scope}/{NAME.stream[:2]}*",
+        "STREAM": stream,
+    }
+    return [given.get(each) or each.replace("STREAM-", f"{stream}-") for each in command]
+
+
+def says(stopped: Vault) -> str:
+    return archive_of(stopped.root).listing().decision.title
+
+
+def test_commands_that_list_say_so(stopped: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    for command in SAY_SO:
+        assert main(words(stopped, command)) == 0, command
+        told = " ".join(capfd.readouterr().out.split())
+        assert "being deleted" in told or "DELETION" in told or "deletion begun" in told, command
+        if command[0] in {"timeline", "show"}:
+            assert f"says {says(stopped)}" in told, command
+            assert "--yes" not in told, command
+
+
+def test_it_can_be_read(stopped: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    before = contents(stopped.root)
+    for command in READ:
+        assert main(words(stopped, command)) == 0, command
+    assert contents(stopped.root) == before
+    assert is_sound(stopped.root)
+
+
+def test_nothing_is_added_and_nothing_is_lost(stopped: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    before, head = contents(stopped.root), stopped.described.head
+    capfd.readouterr()
+    for command in ADD:
+        assert main(words(stopped, command)) == 4, command
+        told = capfd.readouterr()
+        line = f"the archive is being deleted, says {says(stopped)}: {stopped.archive}. Archive the stream below an"
+        assert line in told.err, command
+        assert "--yes" not in told.err, command
+        assert len(told.err.splitlines()) == 1, command
+    assert contents(stopped.root) == before
+    assert stopped.described.head == head
+    assert main(["delete", stopped.archive, "--yes"]) == 0
+    assert "an unfinished deletion of an earlier run" in capfd.readouterr().out

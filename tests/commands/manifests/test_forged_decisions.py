@@ -29,22 +29,14 @@ from streamvault.manifests.files import seal
 from streamvault.manifests.merging import delete_replaced
 from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.queue import request_deletions
-from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, merge, objects_of
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, archive_of, contents, merge, objects_of
 
 PREFIX = f"{NAME}/"
 OWNER = {"format": 1, "scope": NAME.scope, "stream": NAME.stream, "created": "2026-11-20T00:00:00Z"}
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    """Four generations."""
-    vault = Vault(tmp_path)
-    vault.make(events=20, largest=2000)
-    vault.export("chunks")
-    for payload in (b"one", b"two", b"three"):
-        vault.add(payload)
-        vault.export("chunks")
-    return vault
+vault = a_vault(events=20, largest=2000, exports=[("chunks", "")] * 4, between=[b"one", b"two", b"three"])
+"""Four generations."""
 
 
 def forge(vault: Vault, number: int = 0, **fields: object) -> str:

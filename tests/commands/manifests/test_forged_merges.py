@@ -26,21 +26,14 @@ from streamvault.manifests.plan import Plan, create_plan
 from streamvault.manifests.verbs import read_back
 from streamvault.rotation import rotate
 from streamvault.runner.inline import InlineRunner
-from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents, merge, segments_of
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_vault, archive_of, contents, merge, segments_of
 
 OLD = datetime(2020, 1, 1, tzinfo=UTC)
 OPTIONS: dict[str, Any] = {"layout": "chunks", "range_size": RANGE_SIZE, "master": "inline"}
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    """Four generations."""
-    vault = Vault(tmp_path)
-    vault.create()
-    for number in range(4):
-        vault.add(b"%d" % number * 100)
-        vault.export("chunks")
-    return vault
+vault = a_vault(b"0" * 100, exports=[("chunks", "")] * 4, between=[b"%d" % number * 100 for number in (1, 2, 3)])
+"""Four generations."""
 
 
 def merger(vault: Vault) -> Merger:

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from streamvault.layouts import chunks, isolated
 from streamvault.manifests import index as ranges
 from streamvault.runner.runner import task_failed
 from streamvault.streamstore.model import StreamName
-from testkit.small_archives import Vault
+from testkit.small_archives import Vault, a_vault
 
 NO_THREAD = "Unknown error: Failed to launch worker thread: Resource temporarily unavailable"
 
@@ -59,12 +58,7 @@ def test_what_a_value_says_is_no_shortage(error: Exception) -> None:
     assert isinstance(content_error(error, "broken", where="a"), Damaged)
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
-    vault.make(events=40, largest=500)
-    vault.export("chunks", "zstd")
-    return vault
+vault = a_vault(events=40, largest=500, exports=[("chunks", "zstd")], on_disk=True)
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

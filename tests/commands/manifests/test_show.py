@@ -1,7 +1,8 @@
-"""Finding archives and tables at any depth, beside other files, and the message if there are none."""
+"""Finding archives and tables at any depth, and reading one event by its pointer."""
 
 from __future__ import annotations
 
+import base64
 import errno
 import json
 import os
@@ -12,31 +13,27 @@ from typing import Any
 
 import pytest
 
-from streamvault import check_archive, export_stream, list_archives, write_table
+from streamvault import check_archive, export_stream, get_event, list_archives, write_table
 from streamvault.cli import main
-from streamvault.common.errors import Failed
+from streamvault.common.errors import Failed, Problem
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import MANIFESTS
+from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.verbs import show
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo
 from streamvault.objectstore.uri import RootAddress
-from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
-from testkit.small_archives import NAME, Vault, a_root, objects_of
+from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamCut, StreamName
+from testkit.small_archives import KINDS, NAME, Vault, a_root, a_vault, contents, data_keys, objects_of, replace_object
 from testkit.streams import append_events
 from tests.counting import counted
 
 EVENTS = 3
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
-    vault.create()
-    vault.add(b"one", b"", b"three")
-    return vault
+vault = a_vault(b"one", b"", b"three")
 
 
 def export(vault: Vault, root: str) -> None:
@@ -335,3 +332,122 @@ def begin(vault: Vault) -> None:
         patch.setattr(Archive, "commit", stop)
         with pytest.raises(Failed):
             vault.export()
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def several(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Vault:
+    """Three generations: the second has another layout, and events were truncated before the third."""
+    several = Vault(tmp_path_factory.mktemp("vault"))
+    several.make()
+    several.export(*request.param)
+    several.add(b"of the second generation", b"")
+    several.export(*KINDS[(KINDS.index(request.param) + 1) % len(KINDS)])
+    several.add(b"gone before it is archived" * 10)
+    several.truncate(StreamCut(NAME, several.tail()))
+    several.add(b"of the third generation")
+    several.export(*request.param, same_stream=True)
+    return several
+
+
+def refusal(several: Vault, pointer: object, code: int) -> str:
+    with pytest.raises(Problem) as caught:
+        get_event(several.archive, str(pointer))
+    assert caught.value.exit_code == code, str(caught.value)
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def test_get_returns_every_event(kind: tuple[LayoutName, Compression], tmp_path: Path) -> None:
+    several = Vault(tmp_path)
+    several.make(events=150)
+    several.export(*kind)
+    events = several.events()
+    assert len(events) > 80
+    for pointer, payload in events:
+        assert get_event(several.archive, str(pointer)) == payload
+
+
+def test_get_returns_events_of_every_generation(several: Vault) -> None:
+    live = several.events()
+    assert {payload for _, payload in live} == {b"of the third generation"}
+    for pointer, payload in live:
+        assert get_event(several.archive, str(pointer)) == payload
+        gone = 8 + 260
+        second = EventPointer(NAME, pointer.segment, pointer.offset - gone - 8 - 32, 32)
+        assert get_event(several.archive, str(second)) == b"of the second generation"
+        assert get_event(several.archive, str(EventPointer(NAME, pointer.segment, pointer.offset - gone - 8, 8))) == b""
+
+
+def test_event_in_a_gap_is_refused_with_the_reason(several: Vault) -> None:
+    for pointer, _ in several.events():
+        gone = EventPointer(NAME, pointer.segment, pointer.offset - 268, 268)
+        said = refusal(several, gone, 1)
+        assert "no archived range holds this event" in said
+        assert "truncated at the source before this generation began" in said
+
+
+def test_pointer_to_no_event_is_refused(several: Vault) -> None:
+    pointer, _ = several.events()[0]
+    for offset, length in ((pointer.offset + 1, 20), (pointer.offset, 30), (pointer.offset, 32)):
+        event = EventPointer(NAME, pointer.segment, offset, length)
+        assert str(event) in refusal(several, event, 1)
+
+
+def test_pointer_beyond_the_archive_is_refused(several: Vault) -> None:
+    pointer, payload = several.events()[-1]
+    after = EventPointer(NAME, pointer.segment, pointer.offset + 8 + len(payload), 9)
+    assert "the event is outside the archive" in refusal(several, after, 1)
+    assert "the event is outside the archive" in refusal(several, f"{NAME}/9.#epoch.9:0-8", 1)
+    # it begins in the archive and would end beyond it
+    assert refusal(several, EventPointer(NAME, pointer.segment, pointer.offset, 5000), 1)
+
+
+@pytest.mark.parametrize(
+    ("pointer", "said"),
+    [
+        *((text, "") for text in ("", "scope/stream", f"{NAME}/0.#epoch.0:0-7", f"{NAME}/0.#epoch.0:-1-9", "x:0-9")),
+        (f"{NAME}/0:0-9", ""),
+        ("scope/other/0.#epoch.0:0-9", "the pointer is of another stream"),
+    ],
+)
+def test_invalid_pointer_is_wrong_usage(several: Vault, pointer: str, said: str) -> None:
+    assert said in refusal(several, pointer, 2)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def test_damaged_event_is_refused(kind: tuple[LayoutName, Compression], tmp_path: Path) -> None:
+    several = Vault(tmp_path)
+    several.make(events=100)
+    several.export(*kind)
+    pointer, payload = next(found for found in several.events() if len(found[1]) > 100)
+    width = 10 if kind[0] == "events" else 19
+    low = f"{pointer.segment.epoch:010d}.{pointer.segment.number:010d}/{pointer.offset:019d}-{'9' * width}"
+    key = max(key for key in data_keys(several.root) if key.partition(f"/{kind[0]}/")[2] <= low)
+    whole = contents(several.root)[key]
+    replace_object(several.root, key, whole[: len(whole) // 2] if kind[0] == "events" else whole[:5])
+    refusal(several, pointer, 3)
+    replace_object(several.root, key, None)
+    refusal(several, pointer, 3)
+    if kind[1]:
+        replace_object(several.root, key, whole[:-1] + bytes([whole[-1] ^ 1]))  # a checksum
+        refusal(several, pointer, 3)
+    replace_object(several.root, key, whole)
+    assert get_event(several.archive, str(pointer)) == payload
+
+
+def test_command_writes_the_payload_and_nothing_else(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    several = Vault(tmp_path, root=f"file://{tmp_path}/vault")
+    several.make(events=30)
+    several.export("chunks", "zstd")
+    pointer, payload = max(several.events(), key=lambda found: len(found[1]))
+    capfdbinary.readouterr()
+    assert main(["get", several.archive, str(pointer)]) == 0
+    assert capfdbinary.readouterr() == (payload, b"")
+    assert main(["get", several.archive, str(pointer), "--json"]) == 0
+    out, err = capfdbinary.readouterr()
+    assert err == b""
+    assert json.loads(out) == {"pointer": str(pointer), "payload": base64.b64encode(payload).decode()}
+    assert main(["get", several.archive, f"{NAME}/0.#epoch.0:1-8"]) == 1
+    out, err = capfdbinary.readouterr()
+    assert (out, err.count(b"\n")) == (b"", 1)

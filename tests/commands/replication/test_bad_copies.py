@@ -23,7 +23,8 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, StreamConfiguration, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
 from streamvault.streamstore.pravega.settings import PravegaSettings
-from testkit.streams import append_events, digest_of, events_of, frame, make_stream
+from testkit.small_archives import LocalStreams
+from testkit.streams import append_events, frame, make_stream
 from tests.told import assert_ends
 
 SOURCE, TARGET, OTHER = (StreamName("shop", name) for name in ("orders", "standby", "other"))
@@ -32,7 +33,7 @@ INLINE = ("--master", "inline")
 COPIES = ("copy", "replicate", "move")
 
 
-class World:
+class World(LocalStreams):
     """An embedded store with a stream, and a second name for it."""
 
     def __init__(self, folder: Path) -> None:
@@ -95,14 +96,6 @@ class World:
             segment, held = max(store.describe(name).epochs[-1].segments.items())
             middle = (held.low + held.high) / 2
             store.scale(name, [segment], [KeyRange(a, b) for a, b in pairwise((held.low, middle, held.high))])
-
-    def seal(self, name: StreamName) -> None:
-        with self.store as store:
-            store.seal(name)
-
-    def delete(self, name: StreamName) -> None:
-        with self.store as store:
-            store.delete(name)
 
     def make_again(self) -> None:
         self.delete(SOURCE)
@@ -218,8 +211,7 @@ def promotion_killed(world: World) -> None:
 
 def own_stream(name: StreamName) -> Callable[[World], None]:
     def make(world: World) -> None:
-        with world.store as store:
-            store.create_stream(name, StreamConfiguration())
+        world.create_stream(name, StreamConfiguration())
 
     return make
 
@@ -739,9 +731,8 @@ def test_source_that_must_not_be_sealed_stays_open(world: World, capfd: pytest.C
     assert world.state()[SOURCE] == before[SOURCE]
     world.run("replicate")
     world.run("promote")
-    with world.store as store:
-        assert not store.describe(SOURCE).sealed
-        assert not store.describe(TARGET).sealed
+    assert not world.describe(SOURCE).sealed
+    assert not world.describe(TARGET).sealed
 
 
 @pytest.mark.parametrize("method", ["seal", "delete"])
@@ -750,13 +741,11 @@ def test_move_without_every_right_goes_on_once_it_has_them(
 ) -> None:
     with denied(method, world.folder / "streams", SOURCE) as line:
         assert_ends(command("move")(world), 1, line, capfd)
-    with world.store as store:
-        events = digest_of(store, SOURCE)
+    events = world.digest(SOURCE)
     world.run("move")
-    with world.store as store:
-        assert digest_of(store, TARGET) == events
-        assert store.describe(SOURCE).sealed
-        assert not store.describe(TARGET).sealed
+    assert world.digest(TARGET) == events
+    assert world.describe(SOURCE).sealed
+    assert not world.describe(TARGET).sealed
     assert world.state().keys() == {SOURCE, TARGET}
 
 
@@ -783,25 +772,21 @@ def test_error_names_the_cluster_that_refused_the_login(
 
 
 def test_move_goes_on_after_a_promotion_if_nothing_was_written(world: World) -> None:
-    with world.store as store:
-        events = digest_of(store, SOURCE)
+    events = world.digest(SOURCE)
     promotion_killed(world)
     world.seal(SOURCE)
     world.run("move", "--dry-run")
     world.run("move", "--no-tombstone")
-    with world.store as store:
-        assert digest_of(store, TARGET) == events
+    assert world.digest(TARGET) == events
     assert world.state().keys() == {TARGET}
 
 
 def test_moved_replica_keeps_what_it_was_to_keep(world: World) -> None:
-    with world.store as store:
-        events = digest_of(store, SOURCE)
+    events = world.digest(SOURCE)
     world.run("replicate", "--keep-head")
     world.truncate()
     world.run("move")
-    with world.store as store:
-        assert digest_of(store, TARGET) == events
+    assert world.digest(TARGET) == events
 
 
 @pytest.mark.parametrize("options", [(), ("--offsets", "shift")])
@@ -812,9 +797,8 @@ def test_replication_killed_before_its_ledger_was_begun_is_resumed(world: World,
     world.add()
     world.run("replicate", *options)
     world.run("promote")
-    with world.store as store:
-        copied, expected = ([event for _, event in events_of(store, name)] for name in (TARGET, SOURCE))
-        assert copied == expected
+    copied, expected = (world.payloads(name) for name in (TARGET, SOURCE))
+    assert copied == expected
     assert world.state().keys() == {SOURCE, TARGET}
 
 

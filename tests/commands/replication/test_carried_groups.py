@@ -19,9 +19,8 @@ from streamvault.streamstore.errors import UnreadableReaderGroup
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.store import ReaderGroup
+from testkit.scenes import Streams
 from testkit.small_archives import NAME
-from testkit.streams import events_of
-from tests.commands.replication.streams import Streams
 from tests.memory_groups import THERE, MemoryGroups
 
 VERBS = ["copy", "replica", "promotion", "move"]
@@ -49,9 +48,8 @@ def carry(streams: Streams, verb: str) -> tuple[CarriedGroup, ...]:
 
 def last_events(streams: Streams) -> StreamCut:
     """The cut before the last event of each open segment."""
-    with streams.store as store:
-        tail = store.describe(NAME).tail
-        begins = {pointer.segment: pointer.offset for pointer, _ in events_of(store, NAME)}
+    tail = streams.described.tail
+    begins = {pointer.segment: pointer.offset for pointer, _ in streams.events()}
     return replace(tail, offsets={segment: begins.get(segment, end) for segment, end in tail.offsets.items()})
 
 
@@ -77,8 +75,7 @@ def test_a_group_goes_on_where_it_was(moving: Streams, groups: MemoryGroups, ver
 def test_segments_with_other_numbers_are_found(moving: Streams, groups: MemoryGroups) -> None:
     """The target's name was used before, so that its numbers go on."""
     moving.remake(THERE)
-    with moving.store as store:
-        store.delete(THERE)
+    moving.delete(THERE)
     at = last_events(moving)
     groups.add(at)
     (carried,) = carry(moving, "move")
@@ -118,8 +115,7 @@ def test_a_killed_run_is_repeated(moving: Streams, groups: MemoryGroups, verb: s
     with pytest.raises(KeyboardInterrupt):
         carry(moving, verb)
     assert groups.reached() is None
-    with moving.store as store:
-        assert store.exists(NAME)
+    assert moving.exists()
     groups.killed = False
     if verb == "replica":
         again = moving.promote(reader_groups=True).reader_groups
@@ -196,8 +192,7 @@ def test_a_position_that_cannot_be_read_is_named(moving: Streams, groups: Memory
         return
     with pytest.raises(UnreadableReaderGroup, match=groups.unreadable):
         carry(moving, verb)
-    with moving.store as store:
-        assert not store.describe(NAME).sealed
+    assert not moving.described.sealed
 
 
 def test_a_group_is_read_before_the_tail(
@@ -208,12 +203,10 @@ def test_a_group_is_read_before_the_tail(
     def look(source: StreamSource) -> LiveState:
         found = real(source)
         moving.add(b"later")
-        with moving.store as store:
-            groups.add(store.describe(NAME).tail)
+        groups.add(moving.described.tail)
         return found
 
-    with moving.store as store:
-        at = store.describe(NAME).tail
+    at = moving.described.tail
     groups.add(at)
     real = StreamSource.look
     moving.replicate()
@@ -230,26 +223,23 @@ def test_positions_are_recorded_while_nothing_is_written(
         groups.add(at)
 
     at = last_events(moving)
-    with moving.store as store:
-        groups.add(StreamCut(NAME, store.describe(NAME).head.offsets))
+    groups.add(StreamCut(NAME, moving.described.head.offsets))
     groups.after = goes_on
     monkeypatch.setattr(replication, "RECORD_SECONDS", 0.0)
     report = moving.replicate(reader_groups=True, follow=True, every=0.01, idle=0.1)
     assert [one.position for one in report.reader_groups] == [moved(at).to_json()]
     (carried,) = moving.promote(reader_groups=True, dry_run=True).reader_groups
     assert (carried.outcome, carried.position) == ("noted", moved(at).to_json())
-    with moving.store as store:
-        store.delete(NAME)
+    moving.delete()
     moving.promote(reader_groups=True)
     assert groups.reached() == moved(at)
 
 
 def test_what_was_truncated_is_not_read_again(moving: Streams, groups: MemoryGroups) -> None:
     """A group that has not begun, on a stream whose head has moved on."""
-    with moving.store as store:
-        head = store.describe(NAME).head
-        group = groups.add(StreamCut(NAME, dict.fromkeys(store.describe(NAME).epochs[0].segments, 0)))
-        groups.made[NAME.scope, "app"] = (group, None)
+    head = moving.described.head
+    group = groups.add(StreamCut(NAME, dict.fromkeys(moving.described.epochs[0].segments, 0)))
+    groups.made[NAME.scope, "app"] = (group, None)
     (carried,) = carry(moving, "copy")
     assert carried.position == moved(head).to_json()
 
@@ -310,9 +300,8 @@ def test_groups_need_a_store_that_has_them_and_offsets(
     monkeypatch.undo()
     with pytest.raises(Usage, match="does not support reader groups"):
         call(reader_groups=True)
-    with moving.store as store:
-        assert not store.exists(THERE)
-        assert not store.describe(NAME).sealed
+    assert not moving.exists(THERE)
+    assert not moving.described.sealed
 
 
 def test_groups_of_an_archive_are_not_replicated(moving: Streams, groups: MemoryGroups, tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
+from testkit.scenes import TARGET, Streams, at_block, killed_at
 from testkit.small_archives import NAME
-from testkit.streams import append_events, boundary, events_of, make_stream, shape_of
-from tests.commands.replication.streams import TARGET, Streams, at_block, killed_at
+from testkit.streams import boundary, make_stream
 
 TAG = f"streamvault-copy-of:{NAME}"
 OTHER = replace(NAME, stream="other")
@@ -69,16 +69,14 @@ def test_finished_copy_is_left_alone(streams: Streams, capfd: pytest.CaptureFixt
 
 @pytest.mark.parametrize("options", [{}, {"offsets": "shift"}, {"numbers": "map"}])
 def test_part_between_two_cuts_is_copied(streams: Streams, options: dict[str, str]) -> None:
-    with streams.store as store:
-        events = list(events_of(store, NAME))
+    events = streams.events()
     middle = {s.in_stream(NAME): min(p.offset for p, _ in events if p.segment == s) for s in streams.tail()}
     first = streams.copy(to_cut=middle, **options)
     rest = other(streams).copy(from_cut=middle, **options)
     assert sorted(streams.payloads(TARGET) + streams.payloads(OTHER)) == sorted(payload for _, payload in events)
     assert first.bytes + rest.bytes == sum(pointer.length for pointer, _ in events)
     if options.get("offsets") == "shift":
-        with streams.store as store:
-            assert set(store.describe(OTHER).head.offsets.values()) == {0}
+        assert set(streams.describe(OTHER).head.offsets.values()) == {0}
 
 
 def test_cut_inside_an_event_is_refused(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
@@ -114,8 +112,7 @@ def test_truncation_during_the_copy_moves_its_head(
     assert report.truncated
     assert streams.payloads(TARGET) == []
     if offsets == "keep":
-        with streams.store as store:
-            assert store.describe(TARGET).head.offsets == StreamCut.from_json(report.head).offsets
+        assert streams.describe(TARGET).head.offsets == StreamCut.from_json(report.head).offsets
 
 
 @pytest.mark.parametrize("when", ["during the copy", "after a kill"])
@@ -210,8 +207,7 @@ def test_wrong_targets_are_refused(streams: Streams, capfd: pytest.CaptureFixtur
 
     assert refused(streams.source, streams.source).startswith("2 streamvault: source and target are the same stream")
     assert refused(f"local://{streams.folder}/scope/none", streams.target).startswith("5 ")
-    with streams.store as store:
-        store.create_stream(TARGET, StreamConfiguration())
+    streams.create_stream(TARGET, StreamConfiguration())
     assert refused(streams.source, streams.target).startswith("4 streamvault: the stream exists")
     assert refused(streams.source, streams.target, "--dry-run").startswith("4 ")
 
@@ -220,8 +216,7 @@ def test_dry_run_copies_nothing(streams: Streams) -> None:
     report = streams.copy(dry_run=True, offsets="shift")
     assert report.dry_run
     assert report.bytes > 0
-    with streams.store as store:
-        assert list(store.list_streams(NAME.scope, own=True)) == [NAME]
+    assert streams.listed(own=True) == [NAME]
 
 
 def test_copy_of_a_copy_names_only_its_own_source(streams: Streams) -> None:
@@ -276,17 +271,14 @@ def test_stream_created_after_a_killed_copy_was_deleted_is_left_alone(
         streams.seal()
     with killed_at("update_stream"):
         streams.copy(numbers=numbers)
-    with streams.store as store:
-        store.delete(TARGET)
-        store.create_stream(TARGET, StreamConfiguration(tags=("mine",)))
+    streams.delete(TARGET)
+    streams.create_stream(TARGET, StreamConfiguration(tags=("mine",)))
     streams.add_last(b"the user's", name=TARGET)
-    with streams.store as store:
-        before = shape_of(store, TARGET)
+    before = streams.shape(TARGET)
     for options in ({}, {"read_back": True}):
         with pytest.raises(TargetTaken):
             streams.copy(numbers=numbers, **options)
-    with streams.store as store:
-        assert shape_of(store, TARGET) == before
+    assert streams.shape(TARGET) == before
 
 
 def given(streams: Streams, options: dict[str, Any]) -> dict[str, Any]:
@@ -408,9 +400,8 @@ def test_copy_that_was_scaled_is_refused(streams: Streams) -> None:
 
 
 def test_report_of_a_finished_copy_is_about_the_copy(streams: Streams) -> None:
-    with streams.store as store:
-        store.create_stream(TARGET, StreamConfiguration())
-        store.delete(TARGET)
+    streams.create_stream(TARGET, StreamConfiguration())
+    streams.delete(TARGET)
     first = streams.copy(numbers="map")
     assert first.renumbered
     streams.add_last(b"more")
@@ -425,8 +416,7 @@ def test_report_of_a_finished_copy_is_about_the_copy(streams: Streams) -> None:
 def test_another_commands_lease_stays(streams: Streams) -> None:
     """An import of an archive of a copy gives its target the copy's tag."""
     streams.copy()
-    with streams.store as store:
-        store.seal(TARGET)
+    streams.seal(TARGET)
     archive, restored = f"file://{streams.folder}/vault", other(streams)
     export_stream(streams.target, archive, master="inline")
     with killed_at("seal", OTHER):
@@ -454,13 +444,11 @@ def stop_fill(patched: pytest.MonkeyPatch, after: int) -> None:
 def test_refused_copy_leaves_no_ledger(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Usage):
         streams.copy(offsets="shift", from_cut={f"{NAME}/0.#epoch.0": 0})
-    with streams.store as store:
-        store.create_stream(TARGET, StreamConfiguration())
+    streams.create_stream(TARGET, StreamConfiguration())
     with pytest.raises(TargetTaken):
         streams.copy(offsets="shift")
     assert streams.own() == []
-    with streams.store as store:
-        store.delete(TARGET)
+    streams.delete(TARGET)
     really = LocalStore.create_stream
 
     def create(self: LocalStore, name: StreamName, configuration: StreamConfiguration) -> None:
@@ -483,11 +471,10 @@ def test_another_copy_leaves_the_ledger_alone(streams: Streams) -> None:
     for dry_run in (False, True):
         with pytest.raises(TargetTaken):
             Streams(streams.folder, OTHER).copy(offsets="shift", dry_run=dry_run)
-    with streams.store as store:
-        head = dict(store.describe(NAME).head.offsets)
-        for segment in (max(head), min(head)):
-            after = [p.offset for p, _ in events_of(store, NAME) if p.segment == segment and p.offset > head[segment]]
-            head[segment] = min(after, default=head[segment])
+    head = dict(streams.described.head.offsets)
+    for segment in (max(head), min(head)):
+        after = [p.offset for p, _ in streams.events() if p.segment == segment and p.offset > head[segment]]
+        head[segment] = min(after, default=head[segment])
     streams.truncate(head)
     assert streams.copy(offsets="shift").resumed
     assert streams.payloads(TARGET) == streams.payloads()
@@ -499,8 +486,7 @@ def test_ledger_of_a_deleted_target_does_not_shift_a_new_copy(streams: Streams) 
     for offsets in ("shift", "keep"):
         with killed_at("scale"):
             streams.copy(offsets="shift", numbers="map")
-        with streams.store as store:
-            store.delete(TARGET)
+        streams.delete(TARGET)
         cut = streams.tail()
         streams.truncate()
         streams.add_last(b"new")
@@ -509,8 +495,7 @@ def test_ledger_of_a_deleted_target_does_not_shift_a_new_copy(streams: Streams) 
         assert streams.payloads(TARGET) == [b"new"]
         if offsets == "shift":
             assert report.shifts == {segment.in_stream(NAME): offset for segment, offset in cut.items() if offset}
-        with streams.store as store:
-            store.delete(TARGET)
+        streams.delete(TARGET)
     with pytest.raises(Conflict, match="the name was used before"):
         streams.copy(offsets="shift")
     assert streams.own() == []
@@ -548,8 +533,7 @@ def test_late_run_does_not_begin_the_ledger_of_a_finished_copy(
 def test_unfinished_copy_without_its_ledger_is_refused(streams: Streams) -> None:
     with killed_at("scale"):
         streams.copy(offsets="shift")
-    with streams.store as store:
-        store.delete(stream_beside(TARGET, TARGET_LEDGER))
+    streams.delete(stream_beside(TARGET, TARGET_LEDGER))
     with pytest.raises(TargetTaken, match="the record of where the unfinished copy began is gone"):
         streams.copy(offsets="shift")
 
@@ -581,9 +565,8 @@ def test_bytes_that_are_no_events_can_be_cut_anywhere(streams: Streams) -> None:
 @pytest.mark.parametrize("offsets", ["keep", "shift"])
 def test_copy_from_a_cut_begins_at_the_head_where_that_is_later(streams: Streams, offsets: str) -> None:
     one, two = streams.make_plain(segments=2)
-    with streams.store as store:
-        for segment in (one, two):
-            append_events(store, NAME, segment, [b"%d %04d" % (segment.number, i) for i in range(10)])
+    for segment in (one, two):
+        streams.write(NAME, segment, [b"%d %04d" % (segment.number, i) for i in range(10)])
     cut = StreamCut(NAME, {one: 5 * 14, two: 0}).to_json()
     assert streams.copy(from_cut=cut, dry_run=True).warnings == ()
     with killed_at("update_stream"):
@@ -594,10 +577,9 @@ def test_copy_from_a_cut_begins_at_the_head_where_that_is_later(streams: Streams
     assert report.warnings == ("the source was truncated beyond --from; what is missing there is not copied",)
     assert report.head == StreamCut(NAME, {one: 5 * 14, two: 14}).to_json()
     assert second.shifts == ({one.in_stream(NAME): 5 * 14, two.in_stream(NAME): 14} if offsets == "shift" else {})
-    with streams.store as store:
-        expected = [payload for p, payload in events_of(store, NAME) if p.segment == two or p.offset >= 5 * 14]
-        if offsets == "shift":
-            assert set(store.describe(OTHER).head.offsets.values()) == {0}
+    expected = [payload for p, payload in streams.events() if p.segment == two or p.offset >= 5 * 14]
+    if offsets == "shift":
+        assert set(streams.describe(OTHER).head.offsets.values()) == {0}
     assert streams.payloads(TARGET) == streams.payloads(OTHER) == expected
     assert streams.copy(from_cut=cut, offsets=offsets).unchanged
     assert [name for name in streams.own() if name != OTHER] == []
@@ -635,8 +617,7 @@ def test_copies_append_whole_events(streams: Streams, monkeypatch: pytest.Monkey
 
 def test_users_stream_with_the_ledgers_name_matters_only_to_shifted_copies(streams: Streams) -> None:
     name = stream_beside(TARGET, TARGET_LEDGER)
-    with streams.store as store:
-        store.create_stream(name, StreamConfiguration(tags=("mine",)))
+    streams.create_stream(name, StreamConfiguration(tags=("mine",)))
     with pytest.raises(LedgerNameTaken):
         streams.copy(offsets="shift")
     assert [streams.copy().unchanged for _ in range(2)] == [False, True]

@@ -21,8 +21,8 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import MOST_TAGS, TARGET_LEDGER, TARGET_PROBE, stream_beside
 from streamvault.streamstore.uri import OpenStream
+from testkit.scenes import TARGET, Streams, killed_at
 from testkit.small_archives import NAME
-from tests.commands.replication.streams import TARGET, Streams, killed_at
 from tests.commands.replication.test_replicate import is_replica
 
 ENDS = ["promotion", "move"]
@@ -36,8 +36,7 @@ def cut_over(streams: Streams, end: str, **options: Any) -> Any:
 
 
 def configure(streams: Streams, **changes: Any) -> None:
-    with streams.store as store:
-        store.update_stream(NAME, replace(store.describe(NAME).configuration, **changes))
+    streams.update_stream(NAME, replace(streams.configuration(), **changes))
 
 
 def before_seal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
@@ -74,8 +73,7 @@ def test_replication_of_what_is_gone_says_that_its_replica_was_promoted(streams:
     streams.replicate()
     if gone == "promoted, the source lost":
         streams.promote()
-        with streams.store as store:
-            store.delete(NAME)
+        streams.delete()
     else:
         streams.move(no_tombstone=gone != "moved")
     with pytest.raises(ReplicaPromoted):
@@ -180,9 +178,8 @@ def test_source_that_a_cut_over_sealed_is_not_taken_for_one_that_its_user_sealed
     with killed_at("update_stream"):
         cut_over(streams, end)
     assert streams.is_sealed(NAME)
-    with streams.store as store:
-        for gone in (TARGET, stream_beside(TARGET, TARGET_LEDGER), lease_stream(TARGET)):
-            store.delete(gone)
+    for gone in (TARGET, stream_beside(TARGET, TARGET_LEDGER), lease_stream(TARGET)):
+        streams.delete(gone)
     again = Streams(streams.folder, target_name=name)
     again.replicate()
     again.promote()
@@ -224,8 +221,7 @@ def test_numbers_that_cannot_be_kept(streams: Streams, monkeypatch: pytest.Monke
 def test_move_maps_numbers_where_needed(streams: Streams) -> None:
     """As when a stream moves back to a name that it had before."""
     streams.remake(TARGET)
-    with streams.store as store:
-        store.delete(TARGET)
+    streams.delete(TARGET)
     before = streams.payloads()
     assert streams.move().renumbered
     assert streams.payloads(TARGET) == before

@@ -25,9 +25,9 @@ from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.own import OWN, is_own
 from streamvault.streamstore.uri import open_stream
 from testkit.killed import Killed
+from testkit.scenes import TARGET, Streams, at_block, killed_at, leave_leases
 from testkit.small_archives import NAME
-from testkit.streams import append_events, digest_of, opened, shape_of
-from tests.commands.replication.streams import TARGET, Streams, at_block, killed_at, leave_leases
+from testkit.streams import opened
 
 
 def is_replica(streams: Streams, *, sealed: bool | None = None) -> bool:
@@ -52,9 +52,8 @@ def test_rounds_follow_growth_scales_and_truncation(streams: Streams) -> None:
     streams.replicate()
     assert streams.same_events()
     assert OWN in streams.configuration(TARGET).tags
-    with streams.store as store:
-        assert store.describe(NAME).head.offsets == store.describe(TARGET).head.offsets
-        assert list(store.list_streams(NAME.scope)) == [NAME]
+    assert streams.described.head.offsets == streams.describe(TARGET).head.offsets
+    assert streams.listed() == [NAME]
     nothing = streams.replicate()
     assert (nothing.moved_bytes, nothing.behind_bytes) == (0, 0)
 
@@ -144,8 +143,7 @@ def test_promoted_replica_is_a_stream_like_its_source(streams: Streams, *, seale
     if sealed:
         assert is_replica(streams)
     else:  # late appends and scales are refused, as the segments that were open are sealed
-        with streams.store as store:
-            source, copied = store.describe(NAME), store.describe(TARGET)
+        source, copied = streams.described, streams.describe(TARGET)
         assert copied.epochs[:-1] == source.epochs
         assert list(copied.epochs[-1].segments.values()) == list(source.epochs[-1].segments.values())
         assert set(copied.tail.offsets.values()) == {0}
@@ -161,8 +159,7 @@ def test_promoted_replica_is_a_stream_like_its_source(streams: Streams, *, seale
 def test_source_may_be_gone(streams: Streams) -> None:
     streams.replicate()
     before = streams.digest()
-    with streams.store as store:
-        store.delete(NAME)
+    streams.delete()
     with pytest.raises(Failed, match="no such stream"):
         streams.replicate()
     assert streams.promote().tail_time
@@ -353,8 +350,7 @@ def test_byte_replica_has_no_events_to_tear(streams: Streams, rest: bytes) -> No
         patched.setattr(Replica, "note", kill)
         with pytest.raises(Killed):
             streams.replicate()
-    with streams.store as store:
-        store.delete(NAME)
+    streams.delete()
     streams.promote()
     with streams.store as store:
         assert store.segment_info(TARGET, [segment])[0].write_offset == 220 + len(rest)
@@ -375,21 +371,18 @@ def test_replica_with_less_than_its_ledger_says_is_not_promoted(streams: Streams
 
 
 def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
-    with streams.store as store:
-        shape, events = shape_of(store, NAME), digest_of(store, NAME)
+    shape, events = streams.shape(), streams.digest()
     assert streams.move(dry_run=True).bytes > 0
-    with streams.store as store:
-        assert list(store.list_streams(NAME.scope, own=True)) == [NAME]
+    assert streams.listed(own=True) == [NAME]
     assert streams.move().bytes > 0
-    with streams.store as store:
-        moved = shape_of(store, TARGET)
-        assert digest_of(store, TARGET) == events
-        for key in ("epochs", "head", "tail", "live", "sealed"):
-            assert moved[key] == shape[key]
-        tombstone = store.describe(NAME)
-        assert tombstone.sealed
-        assert f"streamvault-moved-to:{streams.target}"[:256] in tombstone.configuration.tags
-        assert list(store.list_streams(NAME.scope)) == [TARGET]
+    moved = streams.shape(TARGET)
+    assert streams.digest(TARGET) == events
+    for key in ("epochs", "head", "tail", "live", "sealed"):
+        assert moved[key] == shape[key]
+    tombstone = streams.described
+    assert tombstone.sealed
+    assert f"streamvault-moved-to:{streams.target}"[:256] in tombstone.configuration.tags
+    assert streams.listed() == [TARGET]
     assert streams.own() == []
     assert streams.move().unchanged
     with pytest.raises(Problem, match="the stream was moved"):
@@ -400,9 +393,8 @@ def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -
 
 def test_move_without_tombstone(streams: Streams) -> None:
     streams.move(no_tombstone=True, offsets="shift")
-    with streams.store as store:
-        assert list(store.list_streams(NAME.scope, own=True)) == [TARGET]
-        assert set(store.describe(TARGET).head.offsets.values()) == {0}
+    assert streams.listed(own=True) == [TARGET]
+    assert set(streams.describe(TARGET).head.offsets.values()) == {0}
     assert streams.move(no_tombstone=True).unchanged
 
 
@@ -502,8 +494,7 @@ def test_promotion_is_not_finished_unless_the_replica_is_complete(streams: Strea
 
 def test_blocks_of_a_round_are_whole_events(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a round that is killed leaves whole events."""
-    with streams.store as store:
-        append_events(store, NAME, min(streams.tail()), [b"x" * (5 << 20)] * 3)
+    streams.write(NAME, min(streams.tail()), [b"x" * (5 << 20)] * 3)
     blocks: list[bytes] = []
     append = LocalAppender.append
 
@@ -548,9 +539,8 @@ def test_replica_with_more_than_its_source_is_refused_before_the_source_is_read(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streams.replicate()
-    with streams.store as store:
-        for segment in streams.tail(TARGET):
-            append_events(store, TARGET, segment, [b"of another writer"])
+    for segment in streams.tail(TARGET):
+        streams.write(TARGET, segment, [b"of another writer"])
     monkeypatch.setattr(ImportRun, "_fill_task", lambda *_: pytest.fail("the shape shows it"))
     with pytest.raises(TargetTaken, match="written to by another process; the source has"):
         streams.replicate()

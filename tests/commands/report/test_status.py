@@ -34,7 +34,7 @@ from streamvault.report.reports import (
 )
 from streamvault.runner.inline import InlineRunner
 from streamvault.scopes import status as scopes_status
-from testkit.small_archives import NAME, Vault, a_root, archive_of, replace_object
+from testkit.small_archives import NAME, Vault, a_root, a_vault, archive_of, replace_object
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 MONITORING = PAGE.parents[1] / "monitoring"
@@ -66,12 +66,7 @@ def parsed(text: str) -> Samples:
     return found
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
-    vault.create(segments=2)
-    vault.add(b"one", b"two")
-    return vault
+vault = a_vault(b"one", b"two", segments=2)
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -122,8 +117,7 @@ def test_newest_generation_and_what_was_read_back(vault: Vault, root: str, monke
 def test_newest_generation_of_another_layout_without_events_hides_no_data(vault: Vault, root: str) -> None:
     vault = Vault(vault.folder, root)
     vault.export("chunks")
-    with vault.store as store:
-        store.seal(NAME)
+    vault.seal()
     vault.export("events")
     (one,) = show_status(root).statuses
     assert (one.generation, one.layout, one.problem) == (2, "events", "")

@@ -17,17 +17,11 @@ from streamvault.requests.queue import request_deletions
 from streamvault.requests.reports import FinishedRequest, WorkReport
 from streamvault.streamstore.queue import NotAQueue
 from testkit.locks import Locked
-from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, contents, data_keys, objects_of
+from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, archive_of, contents, data_keys, objects_of
 
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    vault = Vault(tmp_path)
-    vault.make(events=80, largest=2000)
-    for layout in ("events", "chunks", "events"):
-        vault.add(layout.encode())
-        vault.export(layout)  # type: ignore[arg-type]
-    return vault
+vault = a_vault(
+    events=80, largest=2000, exports=[("events", ""), ("chunks", ""), ("events", "")], between=[b"chunks", b"events"]
+)
 
 
 @pytest.fixture

@@ -50,7 +50,6 @@ from streamvault.streamstore.queue import (
 )
 from streamvault.streamstore.uri import parse_stream
 from testkit.small_archives import Vault
-from testkit.streams import append_events
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 Handler = Callable[[Any, handlers.RequestContext], dict[str, Any]]
@@ -237,9 +236,8 @@ def test_repeated_request_changes_nothing(tmp_path: Path, queue: str) -> None:
     assert (report.done, report.failed, report.outstanding_bytes, warnings) == (2, 0, 0, [])
     assert [one.id for one in finished] == [first, second]
     assert [one.report["unchanged"] for one in finished if one.report] == [False, True]
-    with vault.store as store:
-        before = store.describe(StreamName("scope", "restored"))
-        append_events(store, StreamName("scope", "restored"), min(before.tail.offsets), [b"new"])
+    before = vault.describe(StreamName("scope", "restored"))
+    vault.write(StreamName("scope", "restored"), min(before.tail.offsets), [b"new"])
     request_restore(vault.archive, restored, queue=queue)
     report, finished, _ = work(queue)
     assert (report.done, report.failed, report.failed_exit_codes) == (0, 1, (4,)), "it was written to since"

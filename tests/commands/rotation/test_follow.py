@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,8 +29,7 @@ from streamvault.runner.opening import open_runner
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
-from testkit.small_archives import NAME, Vault, archive_of, contents, is_sound
-from testkit.streams import digest_of, shape_of
+from testkit.small_archives import Vault, a_vault, archive_of, contents, is_sound
 
 RANGE_SIZE = 8 * 1024
 
@@ -44,11 +42,7 @@ class Notes(Progress):
         self.lines.append(text)
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    found = Vault(tmp_path)
-    found.make(events=60, largest=2000)
-    return found
+vault = a_vault(events=60, largest=2000)
 
 
 def follow(vault: Vault, **options: Any) -> Any:
@@ -60,9 +54,8 @@ def is_the_stream(vault: Vault) -> None:
     assert is_sound(vault.root)
     target = StreamName("scope", "restored")
     import_stream(vault.archive, vault.uri(target), master="inline[2]")
-    with vault.store as store:
-        assert digest_of(store, target) == digest_of(store, NAME)
-        assert shape_of(store, target) == shape_of(store, NAME)
+    assert vault.digest(target) == vault.digest()
+    assert vault.shape(target) == vault.shape()
 
 
 def written(vault: Vault, rounds: int, have: Callable[[int], bool]) -> threading.Thread:
@@ -72,8 +65,7 @@ def written(vault: Vault, rounds: int, have: Callable[[int], bool]) -> threading
         for number in range(rounds):
             vault.add(b"round %d" % number * 9, b"")
             assert have(number)
-        with vault.store as store:
-            store.seal(NAME)
+        vault.seal()
 
     thread = threading.Thread(target=write)
     thread.start()
@@ -102,8 +94,7 @@ def test_follow_ends_when_the_stream_is_sealed(vault: Vault, rotate: bool) -> No
     assert report.merges >= report.made // FACTOR
     assert report.generations_in_force == len(history.generations) < 2 * FACTOR + 2
     assert report.moved_bytes < 3 * report.bytes
-    with vault.store as store:
-        assert history.tail == store.describe(NAME).tail or history.newest.sealed
+    assert history.tail == vault.described.tail or history.newest.sealed
     is_the_stream(vault)
 
 
@@ -126,8 +117,7 @@ def test_follow_truncates_and_expires_while_it_runs(vault: Vault) -> None:
         report = follow(vault, idle=0.01, keep=2, truncate_source=True)
     assert report.expired_count == 1
     assert report.cut is not None
-    with vault.store as store:
-        assert store.describe(NAME).head.to_json() == report.cut
+    assert vault.described.head.to_json() == report.cut
     assert archive_of(vault.root).generations() == [2, 3]
 
 

@@ -39,6 +39,7 @@ from testkit.small_archives import (
     RANGE_SIZE,
     Vault,
     a_root,
+    a_vault,
     archive_of,
     before_a_decision,
     clear,
@@ -48,22 +49,18 @@ from testkit.small_archives import (
     objects_of,
     replace_object,
 )
-from testkit.streams import digest_of, shape_of
 
 PREFIX = f"{NAME}/"
 LAYOUTS = ("events", "chunks", "events", "chunks")
 
 
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    """Four generations in alternating layouts, none of them read back yet."""
-    vault = Vault(tmp_path)
-    vault.make(events=80, largest=2000)
-    for number, layout in enumerate(LAYOUTS):
-        if number:
-            vault.add(b"event %d" % number, b"x" * 300)
-        vault.export(layout)  # type: ignore[arg-type]
-    return vault
+vault = a_vault(
+    events=80,
+    largest=2000,
+    exports=[(layout, "") for layout in LAYOUTS],
+    between=[(b"event %d" % number, b"x" * 300) for number in (1, 2, 3)],
+)
+"""Four generations in alternating layouts, none of them read back yet."""
 
 
 def rotate(vault: Vault, root: str = "", **options: Any) -> RotateReport:
@@ -386,9 +383,8 @@ def test_recreated_source_is_not_truncated(vault: Vault, monkeypatch: pytest.Mon
     """It was deleted and recreated while the archive was read back."""
 
     def made_again(*arguments: Any) -> tuple[list[int], int]:
-        with vault.store as store:
-            store.seal(NAME)
-            store.delete(NAME)
+        vault.seal()
+        vault.delete()
         vault.make(events=5, largest=50)
         heads.append(vault.described.head)
         return read_back(*arguments)
@@ -401,8 +397,7 @@ def test_recreated_source_is_not_truncated(vault: Vault, monkeypatch: pytest.Mon
 
 
 def test_sealed_source_is_archived_and_not_truncated(vault: Vault) -> None:
-    with vault.store as store:
-        store.seal(NAME)
+    vault.seal()
     head = vault.described.head
     report = rotate(vault, keep=1, truncate_source=True)
     assert (report.truncated, report.expired) == (False, (1, 2, 3)), "the fifth has no events"
@@ -524,9 +519,8 @@ def test_import_restores_what_has_not_expired(vault: Vault, offsets: Any) -> Non
     assert (report.events, report.bytes, report.moved_bytes) == (history.events, history.bytes, history.bytes)
     if offsets == "keep":
         vault.truncate(history.head)
-        with vault.store as store:
-            assert shape_of(store, back) == shape_of(store, NAME)
-            assert digest_of(store, back) == digest_of(store, NAME)
+        assert vault.shape(back) == vault.shape()
+        assert vault.digest(back) == vault.digest()
 
 
 def test_convert_keeps_the_head(vault: Vault) -> None:

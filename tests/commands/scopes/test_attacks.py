@@ -1,7 +1,8 @@
-"""Scopes in adverse conditions: interrupted, worked on twice at once, with a slow stream or one that is another now."""
+"""Scopes in adverse conditions: interrupted, worked on twice at once, with slow, many or replaced streams."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -21,18 +22,11 @@ from streamvault.scopes.run import AT_ONCE
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
+from testkit.scenes import ALL_DONE, NAMES, Heard, Scopes
 from testkit.streams import append_events
-from tests.commands.scopes.scopes import ALL_DONE, NAMES, Heard, Scopes
 
 PATIENCE = 60.0
 """How long a test waits for what must happen (seconds)."""
-
-
-@pytest.fixture
-def scopes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Scopes:
-    scopes = Scopes(tmp_path, capfd)
-    scopes.make()
-    return scopes
 
 
 def statuses(report: Any) -> dict[str, str]:
@@ -157,3 +151,54 @@ def test_a_store_that_is_away_for_a_while_ends_no_stream(scopes: Scopes, monkeyp
     report = follow_stream(scopes.uri("shop/"), scopes.root, master="inline", every=0.02, idle=0.5, progress=heard)
     assert statuses(report) == ALL_DONE
     assert len(away) == 4
+
+
+STREAMS = 200
+PASSES = 15
+MIB = 1024 * 1024
+MOST = 256 * MIB
+"""With what pyarrow keeps for each thread, `follow` would take more."""
+
+MEASURED = """
+import sys
+from pathlib import Path
+from streamvault.cli import main
+
+code = main(sys.argv[1:])
+print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0], file=sys.stderr)
+sys.exit(code)
+"""
+"""The command, which writes its peak memory (KiB). What `wait` gives may be the peak of the process that started it."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("verb", ["replicate", "follow"])
+def test_two_hundred_streams_take_little_memory(tmp_path: Path, verb: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each has events all the time; a process for each would take 123 MiB."""
+    scopes = Scopes(tmp_path, capfd)
+    names = [f"s{number}" for number in range(STREAMS)]
+    scopes.make(names)
+    target = [scopes.uri("replicas/"), "--follow"] if verb == "replicate" else [scopes.root, "--layout", "chunks"]
+    command = [sys.executable, "-c", MEASURED, verb, scopes.uri("shop/"), *target]
+    with subprocess.Popen(
+        [*command, "--idle", "10s", "--master", "inline", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        ended = threading.Event()
+
+        def write() -> None:
+            for name in names * PASSES:
+                if not ended.is_set():
+                    scopes.add(name, 60)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            out, err = process.communicate()
+        finally:
+            ended.set()
+            writer.join()
+    assert process.returncode == 0, err
+    report = json.loads(out)
+    assert all(each["status"] == "done" and each["result"]["rounds"] for each in report["outcomes"])
+    assert len(report["outcomes"]) == STREAMS
+    assert int(err.split()[-1]) * 1024 < MOST

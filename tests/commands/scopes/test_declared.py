@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
 
 import pytest
 
 from streamvault.cli import main
 from streamvault.scopes.entries import line_of
-from tests.commands.scopes.scopes import NAMES, Scopes
+from testkit.scenes import NAMES, Scopes
 
 FILE = """
 # what the nightly job archives
@@ -30,13 +29,6 @@ keep_for = "90d"
 stream = "{shop}/b*"
 window = "64MiB"
 """
-
-
-@pytest.fixture
-def scopes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Scopes:
-    scopes = Scopes(tmp_path, capfd)
-    scopes.make()
-    return scopes
 
 
 def declare(scopes: Scopes, text: str) -> str:

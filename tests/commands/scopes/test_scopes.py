@@ -6,7 +6,6 @@ import json
 import shutil
 import threading
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, assert_type
 
 import jsonschema
@@ -32,14 +31,7 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import TARGET_LEASE
 from testkit.killed import Killed, killed
-from tests.commands.scopes.scopes import ALL_DONE, NAMES, Heard, Scopes
-
-
-@pytest.fixture
-def scopes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Scopes:
-    scopes = Scopes(tmp_path, capfd)
-    scopes.make()
-    return scopes
+from testkit.scenes import ALL_DONE, NAMES, Heard, Scopes
 
 
 def test_a_scope_goes_through_archives_and_back(scopes: Scopes) -> None:

@@ -38,9 +38,9 @@ from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguratio
 from streamvault.streamstore.own import OWN, TARGET_LEASE, UNFINISHED, OwnSegment, stream_beside
 from streamvault.streamstore.queue import Consumer, Producer
 from streamvault.streamstore.uri import OpenStream, StoreAddress, parse_stream
+from testkit.scenes import Scopes
 from testkit.small_archives import a_root
 from testkit.streams import append_events
-from tests.commands.scopes.scopes import Scopes
 from tests.counting import counted
 
 HELD = LeaseHeld("held by a test")

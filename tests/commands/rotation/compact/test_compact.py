@@ -55,7 +55,6 @@ from testkit.small_archives import (
     merge,
     replace_object,
 )
-from testkit.streams import digest_of, shape_of
 
 PREFIX = f"{NAME}/"
 LATER = timedelta(hours=2)
@@ -108,13 +107,11 @@ def rotated(vault: Vault, **options: Any) -> RotateReport:
 def restored(vault: Vault, name: str, **options: Any) -> tuple[Any, dict[str, object]]:
     target = StreamName("scope", name)
     import_stream(vault.archive, vault.uri(target), master="inline[2]", **options)
-    with vault.store as store:
-        return digest_of(store, target), shape_of(store, target)
+    return vault.digest(target), vault.shape(target)
 
 
 def source(vault: Vault) -> tuple[Any, dict[str, object]]:
-    with vault.store as store:
-        return digest_of(store, NAME), shape_of(store, NAME)
+    return vault.digest(), vault.shape()
 
 
 def flip(vault: Vault, key: str) -> None:
@@ -228,8 +225,7 @@ def test_moments_between_merged_generations_are_restored(chunks: Vault) -> None:
         moment = history.generations[-1].manifest.created
         report = import_stream(chunks.archive, chunks.uri(target), at=moment, master="inline[2]")
         assert report.generation == history.generation
-        with chunks.store as store:
-            assert store.describe(target).tail.offsets == history.tail.offsets
+        assert chunks.tail(target) == history.tail.offsets
 
 
 def test_held_generation_is_not_merged_and_a_later_hold_holds_all(chunks: Vault) -> None:

@@ -1,12 +1,17 @@
-"""Events above 8 MiB, as a Java client with large events enabled writes them: one header, then the whole payload."""
+"""Payloads that look like events, and events above 8 MiB: exactly the true events are archived and restored."""
 
 from __future__ import annotations
 
 import random
+import struct
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from streamvault import (
     check_archive,
@@ -19,7 +24,13 @@ from streamvault import (
     write_table,
 )
 from streamvault.common.errors import Failed, Usage
+from streamvault.exporter.plan import settle_plan
+from streamvault.exporter.reports import ExportOptions
+from streamvault.exporter.run import ExportTask, export_range
 from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.layouts.windows import WINDOW
+from streamvault.manifests.archive import Archive
+from streamvault.objectstore.uri import RootAddress
 from streamvault.sources.reader import TRUNCATED, NotEvents, find_range
 from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut
@@ -27,9 +38,133 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.uri import parse_stream
+from testkit.scenes import SEGMENT, Place, lure
 from testkit.small_archives import KINDS, NAME
-from testkit.streams import append_events, digest_of, events_of
-from tests.commands.places import SEGMENT, Place
+from testkit.streams import frame
+
+MOST_RANGES = 40
+
+
+def nested(depth: int, core: bytes) -> bytes:
+    """Nested events: each level is a chain of headers that ends where the enclosing event ends."""
+    for _ in range(depth):
+        core = frame(b"") + frame(core)
+    return core
+
+
+smalls = st.one_of(
+    st.binary(max_size=40),
+    st.integers(0, 300).map(bytes),
+    st.builds(nested, st.integers(1, 5), st.binary(max_size=20)),
+    st.lists(st.integers(0, 40), max_size=12).map(
+        lambda sizes: b"".join(struct.pack(">ii", 0, size) for size in sizes)
+    ),
+    st.integers(0, 200).map(lure),
+    st.binary(min_size=8, max_size=8).map(lambda odd: b"\x01" + bytes(7) + odd + bytes(9)),
+    st.integers(300, 5000).map(lambda size: b"\x07" * size),
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    payloads=st.lists(smalls, min_size=1, max_size=30),
+    other=st.lists(smalls, max_size=10),
+    range_size=st.integers(1, 700),
+    kind=st.sampled_from(KINDS),
+)
+@example(payloads=[bytes(999)] * 5, other=[], range_size=64, kind=KINDS[0])
+@example(payloads=[nested(20, b"core")] * 6, other=[b""] * 30, range_size=50, kind=KINDS[0])
+@example(payloads=[nested(20, b"core")] * 6, other=[b""] * 30, range_size=50, kind=KINDS[1])
+@example(payloads=[lure(23), b"hidden", b"x"] * 20, other=[bytes(8)] * 20, range_size=17, kind=KINDS[0])
+@example(payloads=[lure(23), b"hidden", b"x"] * 20, other=[bytes(8)] * 20, range_size=17, kind=KINDS[2])
+@example(payloads=[b"\x07" * 4000, b""] * 4, other=[], range_size=100, kind=KINDS[0])
+def test_only_the_true_events_are_archived(
+    payloads: list[bytes], other: list[bytes], range_size: int, kind: tuple[LayoutName, Compression]
+) -> None:
+    held = sum(len(payload) + 8 for payload in payloads + other)
+    range_size = max(range_size, held // MOST_RANGES)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(folder))  # a new name each time, and so a new archive
+        place.fill(payloads, other)
+        place.prove(range_size, *kind)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        pytest.param([bytes(200)] * 60, id="zeros"),
+        pytest.param([nested(60, bytes(100))] * 6, id="nested"),
+        pytest.param([frame(bytes(n)) * 9 for n in range(0, 80, 4)], id="whole-events"),
+        pytest.param([b"\xff" * 300 + bytes(8) + lure(332)] * 40, id="lures"),
+    ],
+)
+def test_archive_is_right_though_guesses_are_wrong(
+    place: Place, payloads: list[bytes], kind: tuple[LayoutName, Compression]
+) -> None:
+    """The previous test is meaningful only if tasks do guess wrong."""
+    place.fill(payloads)
+    guesses = list(place.guesses(512))
+    assert sum(true != found for true, found in guesses) >= 3
+    place.prove(512, *kind)
+
+
+def test_zeros_of_a_payload_are_not_taken_for_events(place: Place) -> None:
+    place.fill([bytes(2003)] * 8)
+    assert all(found is not None and 0 <= true - found < 256 for true, found in place.guesses(512))
+    place.prove(512)
+
+
+def test_rows_of_empty_events_are_archived(place: Place) -> None:
+    place.fill([b""] * 900, [b"x", *[b""] * 100] * 3)
+    place.prove(1024)
+
+
+def test_events_larger_than_a_range_are_archived(place: Place) -> None:
+    large = [b"\x05" * 300_000, bytes(100_000), b"", b"\x06" * 70_000, nested(3, bytes(200_000))]
+    place.fill(large, large[::-1])
+    place.prove(16 * 1024)
+
+
+def test_events_of_eight_mebibytes_are_archived(place: Place) -> None:
+    """The largest event that a client can write: the guess needs more than one block to recognize it."""
+    largest = 8 * 1024 * 1024
+    place.fill([b"\x05" * largest, bytes(largest), b"small", b"\x06" * largest, b""])
+    place.prove(3 * 1024 * 1024)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(
+    tmp_path: Path, kind: tuple[LayoutName, Compression]
+) -> None:
+    """Rows and objects of wrong guesses that an earlier run left: the chain skips them, and the sweep deletes them."""
+    place = Place(tmp_path, on_disk=True)
+    place.fill([nested(60, bytes(100))] * 6)
+    root, (source, _) = RootAddress.parse(place.root), parse_stream(place.uri())
+    archive = Archive(root, NAME)
+    with place.store as store:
+        plan = settle_plan(archive, store, ExportOptions(layout=kind[0], compress=kind[1], range_size=512)).plan
+    assert plan is not None
+    end = plan.segments[0].end
+    for low in range(512, end, 512):
+        task = ExportTask(
+            source=source,
+            stream=NAME,
+            segment=SEGMENT,
+            segment_end=end,
+            archive=archive.address,
+            generation=1,
+            attempt=1,
+            layout=kind[0],
+            compression=kind[1],
+            window=WINDOW,
+            span=Span(low, min(low + 512, end), known=False),
+        )
+        export_range(task)
+    true = place.true_keys() if kind[0] == "events" else place.true_chunks(512)
+    assert set(place.keys(kind[0])) - set(true), "there is something to remove"
+    place.prove(512, *kind)
+
 
 MIB = 1024 * 1024
 KIND_IDS = ["events", "chunks", "zstd"]
@@ -64,9 +199,8 @@ def test_large_events_are_exported_and_restored(
     check = check_archive(place.archive, read_data=True, master="inline[2]")
     assert check.ok, check.findings
     import_stream(place.archive, place.uri("restored"), master="inline[2]")
-    with place.store as store:
-        assert digest_of(store, StreamName("scope", "restored")) == digest_of(store, NAME)
-        assert sum(1 for _ in events_of(store, NAME)) == report.events
+    assert place.digest(StreamName("scope", "restored")) == place.digest()
+    assert sum(1 for _ in place.events()) == report.events
 
 
 def test_event_above_the_limit_is_refused_with_the_option_to_raise(place: Place) -> None:
@@ -125,8 +259,7 @@ def test_every_reading_verb_reads_large_events(place: Place, layout: LayoutName)
     payloads = [b"first", random_bytes(9 * MIB, 1), b"last"]
     place.fill(payloads)
     export_stream(place.uri(), place.root, layout=layout, master="inline")
-    with place.store as store:
-        pointers = [str(pointer) for pointer, _ in events_of(store, NAME)]
+    pointers = [str(pointer) for pointer, _ in place.events()]
     assert [get_event(place.archive, pointer) for pointer in pointers] == payloads
     assert [row["payload"] for row in read_archive(place.archive).read_all().to_pylist()] == payloads
     estimate = export_stream(place.uri(), f"{place.root}-other", dry_run=True, master="inline")
@@ -155,8 +288,7 @@ def test_import_cut_off_inside_a_large_event_is_resumed(
     with place.store as store:
         assert 7 * MIB < store.segment_info(restored, [SEGMENT])[0].write_offset < 12 * MIB
     import_stream(place.archive, place.uri("restored"), master="inline")
-    with place.store as store:
-        assert digest_of(store, restored) == digest_of(store, NAME)
+    assert place.digest(restored) == place.digest()
 
 
 def test_tables_hold_and_restore_large_events(place: Place) -> None:
@@ -168,8 +300,7 @@ def test_tables_hold_and_restore_large_events(place: Place) -> None:
     for number, (root, table) in enumerate(((place.root, "of_archive"), (other, "of_stream"))):
         target = f"restored-{number}"
         import_stream(f"{root}/{NAME}", place.uri(target), layout="table", table=table, master="inline")
-        with place.store as store:
-            assert digest_of(store, StreamName("scope", target)) == digest_of(store, NAME)
+        assert place.digest(StreamName("scope", target)) == place.digest()
 
 
 def test_compact_does_not_rewrite_large_events(place: Place) -> None:
@@ -177,8 +308,7 @@ def test_compact_does_not_rewrite_large_events(place: Place) -> None:
     place.fill([b"first"])
     for payload in (b"a", random_bytes(9 * MIB, 1), b"b", b"c"):
         export_stream(place.uri(), place.root, layout="chunks", master="inline")
-        with place.store as store:
-            append_events(store, NAME, SEGMENT, [payload])
+        place.write(NAME, SEGMENT, [payload])
     export_stream(place.uri(), place.root, layout="chunks", master="inline")
     before = set(place.keys("chunks"))
     compact_archive(place.archive, at_least=2, master="inline")
@@ -194,5 +324,4 @@ def test_convert_copies_events_larger_than_its_window(place: Place, layout: Layo
     root = f"{place.root}-converted"
     convert_archive(place.archive, root, layout=layout, compress=compress, window=16 * MIB, master="inline")
     import_stream(f"{root}/{NAME}", place.uri("restored"), window=16 * MIB, master="inline")
-    with place.store as store:
-        assert digest_of(store, StreamName("scope", "restored")) == digest_of(store, NAME)
+    assert place.digest(StreamName("scope", "restored")) == place.digest()

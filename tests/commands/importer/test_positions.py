@@ -1,47 +1,54 @@
-"""Histories whose segment numbers a store cannot give again: rejected, or restored with other numbers."""
+"""Positions in restored streams: segments with other numbers, and cuts with the offset -1, as Java writes them."""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
+import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from streamvault import export_stream, import_stream, translate
+from streamvault import copy_stream, export_stream, import_stream, read_archive, request_restore, translate
 from streamvault.cli import main
 from streamvault.common.errors import Failed
 from streamvault.importer.plan import CannotReplay, plan_replay
 from streamvault.streamstore.cuts import common_counterparts, counterparts
-from streamvault.streamstore.model import Epoch, EventPointer, KeyRange, SegmentId, StreamName
+from streamvault.streamstore.errors import InvalidCut
+from streamvault.streamstore.local import folder
+from streamvault.streamstore.model import (
+    SEGMENT_END,
+    Epoch,
+    EventPointer,
+    KeyRange,
+    Scaling,
+    SegmentId,
+    StreamConfiguration,
+    StreamCut,
+    StreamName,
+)
 from streamvault.streamstore.numbering import nudge
 from streamvault.streamstore.own import MOST_TAGS
-from testkit.small_archives import NAME, Vault
-from testkit.streams import append_events, events_of
-from tests.commands.importer.restores import BACK, restore, stopped_after
+from testkit.scenes import BACK, restore, stopped_after
+from testkit.small_archives import NAME, Vault, a_root, a_vault, archive_of
+from testkit.streams import events_of
 from tests.told import assert_ends
 
-
-@pytest.fixture
-def vault(tmp_path: Path) -> Vault:
-    """An archive of a stream with scales and a truncated head; the stream is deleted."""
-    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
-    vault.make(events=60)
-    vault.export("chunks")
-    return vault
+vault = a_vault(events=60, exports=[("chunks", "")], on_disk=True)
+"""An archive of a stream with scales and a truncated head; the stream is deleted."""
 
 
 def delete(vault: Vault, stream: StreamName = NAME) -> None:
-    with vault.store as store:
-        store.delete(stream)
+    vault.delete(stream)
 
 
 def numbers(vault: Vault, stream: StreamName = NAME) -> list[SegmentId]:
-    with vault.store as store:
-        return sorted(store.describe(stream).ranges())
+    return sorted(vault.describe(stream).ranges())
 
 
 @pytest.mark.parametrize("offsets", ["keep", "shift"])
@@ -49,8 +56,7 @@ def test_deleted_stream_comes_back_under_its_name(
     vault: Vault, offsets: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     events, old = vault.events(), numbers(vault)
-    with vault.store as store:
-        before = store.describe(NAME)
+    before = vault.described
     for turn in range(2):
         delete(vault)
         capfd.readouterr()
@@ -58,16 +64,14 @@ def test_deleted_stream_comes_back_under_its_name(
         refused = capfd.readouterr().err
         assert "the name was used before" in refused
         assert "--numbers map" in refused
-        with vault.store as store:
-            assert not store.exists(NAME)
+        assert not vault.exists()
         assert restore(vault, "--numbers", "map", "--offsets", offsets, to=NAME) == 0
         report = json.loads(capfd.readouterr().out)
         new = numbers(vault)
         assert [segment.epoch for segment in new] == [segment.epoch for segment in old]
         assert set(new).isdisjoint(old)
         assert report["renumbered"] == {str(one): str(other) for one, other in zip(old, new, strict=True)}
-        with vault.store as store:
-            after, restored = store.describe(NAME), list(events_of(store, NAME))
+        after, restored = vault.described, vault.events()
         assert [list(epoch.segments.values()) for epoch in after.epochs] == [
             list(epoch.segments.values()) for epoch in before.epochs
         ]
@@ -105,13 +109,11 @@ def test_unfinished_import_is_resumed_with_its_numbers(vault: Vault) -> None:
     assert restore(vault, to=NAME) == 2
     report = import_stream(vault.archive, vault.uri(), numbers="map", master="inline", read_back=True)
     assert report.resumed
-    with vault.store as store:
-        assert [payload for _, payload in events_of(store, NAME)] == payloads
+    assert vault.payloads() == payloads
 
 
 def test_translate_prints_a_line_for_each(vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with vault.store as store:
-        head, tail = store.describe(NAME).head, store.describe(NAME).tail
+    head, tail = vault.described.head, vault.described.tail
     pointer, _ = vault.events()[7]
     assert restore(vault) == 0
     delete(vault)
@@ -122,8 +124,7 @@ def test_translate_prints_a_line_for_each(vault: Vault, tmp_path: Path, capfd: p
     given = [str(pointer), json.dumps(head.to_json()), str(file)]
     assert main(["translate", vault.archive, vault.uri(), *given]) == 0
     lines = capfd.readouterr().out.splitlines()
-    with vault.store as store:
-        described = store.describe(NAME)
+    described = vault.described
     assert json.loads(lines[1]) == described.head.to_json()
     assert json.loads(lines[2]) == described.tail.to_json()
     new = EventPointer.parse(lines[0])
@@ -153,19 +154,17 @@ def test_wrong_positions(vault: Vault, position: str, code: int, said: str, capf
 
 
 def test_streams_of_other_shape_have_no_common_positions(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    with vault.store as store:
-        described = store.describe(NAME)
-        scaling = replace(described.configuration.scaling, min_segments=len(described.epochs[0].segments) + 1)
-        store.create_stream(BACK, replace(described.configuration, scaling=scaling))
+    described = vault.described
+    scaling = replace(described.configuration.scaling, min_segments=len(described.epochs[0].segments) + 1)
+    vault.create_stream(BACK, replace(described.configuration, scaling=scaling))
     assert main(["translate", vault.archive, vault.uri(BACK), "scope/stream/0.#epoch.0:0-8"]) == 1
     assert "have different histories" in capfd.readouterr().err
 
 
 def test_written_to_since_is_said(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     assert restore(vault) == 0
-    with vault.store as store:
-        segment, end = max(store.describe(BACK).tail.offsets.items())
-        append_events(store, BACK, segment, [b"more"])
+    segment, end = max(vault.tail(BACK).items())
+    vault.write(BACK, segment, [b"more"])
     capfd.readouterr()
     for options in ((), ("--again",)):
         assert restore(vault, *options) == 4
@@ -184,12 +183,10 @@ def test_restore_into_a_rebuilt_cluster_is_told_from_the_archived_stream(
     vault: Vault, numbers: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It has the same address, name, segments and bytes; a retry of the import must find it restored."""
-    with vault.store as store:
-        lost = store.describe(NAME)
+    lost = vault.described
     shutil.rmtree(vault.folder / "streams")
     assert restore(vault, "--numbers", numbers, to=NAME) == 0
-    with vault.store as store:
-        found = store.describe(NAME)
+    found = vault.described
     assert found.epochs == lost.epochs
     (tag,) = set(found.configuration.tags) - set(lost.configuration.tags)
     assert tag.startswith("streamvault-restored:")
@@ -199,8 +196,7 @@ def test_restore_into_a_rebuilt_cluster_is_told_from_the_archived_stream(
         report = json.loads(capfd.readouterr().out)
         assert (report["unchanged"], report["verified"]) == (True, again)
     assert restore(vault) == 0
-    with vault.store as store:
-        assert store.describe(BACK).configuration == lost.configuration
+    assert vault.configuration(BACK) == lost.configuration
 
 
 def test_stream_with_as_many_tags_as_are_possible_is_restored_into_a_rebuilt_cluster(tmp_path: Path) -> None:
@@ -208,13 +204,11 @@ def test_stream_with_as_many_tags_as_are_possible_is_restored_into_a_rebuilt_clu
     vault = Vault(tmp_path, f"file://{tmp_path}/vault")
     vault.make(events=10)
     tags = tuple(f"tag-{number:03}" for number in range(MOST_TAGS))
-    with vault.store as store:
-        store.update_stream(NAME, replace(store.describe(NAME).configuration, tags=tags))
+    vault.update_stream(NAME, replace(vault.configuration(), tags=tags))
     vault.export()
     shutil.rmtree(vault.folder / "streams")
     assert restore(vault, to=NAME) == 0
-    with vault.store as store:
-        assert store.describe(NAME).configuration.tags == tags
+    assert vault.configuration().tags == tags
 
 
 def test_restored_stream_that_is_archived_is_a_source(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
@@ -225,8 +219,7 @@ def test_restored_stream_that_is_archived_is_a_source(vault: Vault, capfd: pytes
     assert main(["import", report.archive, vault.uri(), "--master", "inline", "--again"]) == 4
     assert "this is the archived stream itself" in capfd.readouterr().err
     assert main(["import", report.archive, vault.uri(BACK), "--master", "inline"]) == 0
-    with vault.store as store:
-        assert not [tag for tag in store.describe(BACK).configuration.tags if tag.startswith("streamvault-")]
+    assert not [tag for tag in vault.configuration(BACK).tags if tag.startswith("streamvault-")]
 
 
 # two segments; a transaction is opened; a merge; the transaction is committed, so both epochs are repeated; a split
@@ -284,9 +277,8 @@ def test_counterparts_need_the_same_shape() -> None:
 def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
     assert restore(vault, "--numbers", "map") == 0
     vault.add(b"later")
-    with vault.store as store:
-        described, events = store.describe(NAME), list(events_of(store, NAME))
-        tail, copied = described.tail, store.describe(BACK)
+    described, events = vault.described, vault.events()
+    tail, copied = described.tail, vault.describe(BACK)
     capfd.readouterr()
 
     def refused(position: str) -> str:
@@ -308,8 +300,7 @@ def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, capfd
     before = EventPointer(NAME, first, copied.head.offsets[first] - 8, 8)
     said = f"was truncated in {place}/{first.in_stream(BACK)}, which begins at {copied.head.offsets[first]}"
     assert said in refused(str(before))
-    with vault.store as store:
-        store.truncate(copied.tail)
+    vault.truncate(copied.tail)
     assert f"was truncated in {place}/{first.in_stream(BACK)}: " in refused(
         str(replace(before, offset=before.offset + 8))
     )
@@ -356,3 +347,154 @@ def test_translate_without_reader_groups(
 ) -> None:
     source = vault.archive if is_archive else vault.uri()
     assert_ends(["translate", source, vault.uri(), *options], 2, f"{what}.*", capfd)
+
+
+PART = replace(NAME, stream="part")
+INLINE: dict[str, Any] = {"master": "inline"}
+
+
+def cuts(vault: Vault, *, with_open: bool = False) -> tuple[dict[str, int], dict[str, int]]:
+    """A cut at the ends of the head's sealed segments, as Java writes it, and with these ends.
+
+    An open segment has its head's offset in both, or -1 in the first.
+    """
+    with vault.store as store:
+        infos = store.segment_info(NAME, list(store.describe(NAME).head.offsets))
+    ends = {info.segment: info.write_offset if info.sealed else info.start_offset for info in infos}
+    written = {info.segment: SEGMENT_END if info.sealed or with_open else info.start_offset for info in infos}
+    assert len([info for info in infos if info.sealed]) == len(infos) - 1
+    return StreamCut(NAME, written).to_json(), StreamCut(NAME, ends).to_json()
+
+
+def copied(vault: Vault, **cut: dict[str, int]) -> object:
+    return made_in(vault, lambda target: copy_stream(vault.uri(), target, **cut, **INLINE))
+
+
+def imported(vault: Vault, **cut: dict[str, int]) -> object:
+    return made_in(vault, lambda target: import_stream(vault.archive, target, **cut, **INLINE))
+
+
+def made_in(vault: Vault, make: Callable[[str], object]) -> object:
+    """The content of a new stream; its name was never used, so that segments are numbered from 0."""
+    target = replace(NAME, stream=uuid.uuid4().hex)
+    make(vault.uri(target))
+    return vault.digest(target)
+
+
+def exported(vault: Vault, **cut: dict[str, int]) -> object:
+    root = a_root()
+    dry = export_stream(vault.uri(), root, **cut, dry_run=True, **INLINE)
+    report = export_stream(vault.uri(), root, **cut, **INLINE)
+    assert dry.bytes == report.bytes
+    return read_archive(f"{root}/{NAME}").read_all()
+
+
+def read(vault: Vault, **cut: dict[str, int]) -> object:
+    return read_archive(vault.archive, **cut).read_all()
+
+
+@pytest.mark.parametrize("verb", [copied, exported, imported, read])
+@pytest.mark.parametrize("option", ["from_cut", "to_cut"])
+def test_end_of_a_segment_may_be_written_as_minus_one(vault: Vault, verb: Callable[..., object], option: str) -> None:
+    written, ends = cuts(vault)
+    assert verb(vault, **{option: written}) == verb(vault, **{option: ends})
+
+
+@pytest.mark.parametrize("verb", [copied, exported, imported, read])
+def test_open_segment_has_no_end(vault: Vault, verb: Callable[..., object]) -> None:
+    written, _ = cuts(vault, with_open=True)
+    with pytest.raises(
+        InvalidCut, match=r"^offset -1 .* end of a sealed segment, but this one .* open.*: scope/stream/"
+    ):
+        verb(vault, to_cut=written)
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_translated_end_is_that_of_the_restored_segment(vault: Vault, *, live: bool) -> None:
+    import_stream(vault.archive, vault.uri(PART), **INLINE)
+    written, ends = cuts(vault)
+    source = vault.uri() if live else vault.archive
+    of_written, of_ends = (one.new for one in translate(source, vault.uri(PART), [json.dumps(written), ends]).positions)
+    assert of_written == of_ends
+    assert SEGMENT_END not in of_written.values()  # type: ignore[union-attr]
+    with pytest.raises(InvalidCut, match="open"):
+        translate(source, vault.uri(PART), [cuts(vault, with_open=True)[0]])
+
+
+def test_end_of_a_truncated_segment_is_not_known(vault: Vault) -> None:
+    """To the archive, which has it, and to a stream, which does not."""
+    written, ends = cuts(vault)
+    described = vault.described
+    vault.truncate(described.tail)
+    import_stream(vault.archive, vault.uri(PART), **INLINE)
+    assert (
+        translate(vault.archive, vault.uri(PART), [written]).positions[0].new
+        == StreamCut(PART, StreamCut.from_json(ends).offsets).to_json()
+    )
+    with pytest.raises(InvalidCut, match="does not exist, or was truncated"):
+        copied(vault, from_cut=written)
+    gone = StreamCut(NAME, {SegmentId(0, 0): SEGMENT_END}).to_json()
+    with pytest.raises(InvalidCut, match="is not in the archive"):
+        translate(vault.archive, vault.uri(PART), [gone])
+
+
+def test_sealed_stream_was_read_to_its_end(vault: Vault) -> None:
+    vault.seal()
+    tail = vault.described.tail
+    written = StreamCut(NAME, dict.fromkeys(tail.offsets, SEGMENT_END)).to_json()
+    vault.export("chunks")
+    import_stream(vault.archive, vault.uri(PART), **INLINE)
+    for source in (vault.uri(), vault.archive):
+        new = translate(source, vault.uri(PART), [written]).positions[0].new
+        assert new == StreamCut(PART, tail.offsets).to_json()
+
+
+def test_command_line_takes_it(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+    written, _ = cuts(vault)
+    assert main(["copy", vault.uri(), vault.uri(PART), "--to", json.dumps(written), "--master", "inline"]) == 0
+    written, _ = cuts(vault, with_open=True)
+    assert main(["copy", vault.uri(), vault.uri(PART), "--to", json.dumps(written), "--master", "inline"]) == 2
+    assert "is still open" in capfd.readouterr().err
+
+
+def test_request_keeps_it_until_it_is_processed(vault: Vault) -> None:
+    written, _ = cuts(vault)
+    report = request_restore(
+        vault.archive, vault.uri(PART), queue=vault.uri(replace(NAME, stream="queue")), to_cut=written, dry_run=True
+    )
+    assert report.request["to_cut"] == written
+
+
+def test_generation_before_the_tail_of_a_sealed_stream_is_not_sealed(vault: Vault) -> None:
+    root = a_root()
+    vault.add(b"first")
+    cut = vault.described.tail.to_json()
+    vault.add(b"last")
+    vault.seal()
+    archive = replace(vault, root=root).archive
+    for to_cut, sealed in ((cut, False), (None, True)):
+        export_stream(vault.uri(), root, to_cut=to_cut, **INLINE)
+        assert archive_of(root).manifest().sealed is sealed
+        target = replace(NAME, stream=f"sealed-{sealed}")
+        import_stream(archive, vault.uri(target), **INLINE)
+        assert vault.describe(target).sealed is sealed
+
+
+@pytest.mark.parametrize("segments", [5, 40])
+def test_record_is_not_read_once_for_each_segment(
+    tmp_path: Path, segments: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names all segments, so the time of an export would grow with their square."""
+    vault, loads, load = Vault(tmp_path / "many"), 0, folder.load_record
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal loads
+        loads += 1
+        return load(*arguments)
+
+    with vault.store as store:
+        store.create_stream_and_scope(NAME, StreamConfiguration(scaling=Scaling(min_segments=segments)))
+    vault.add(b"event")
+    monkeypatch.setattr(folder, "load_record", counted)
+    vault.export("chunks")
+    assert loads <= 2
