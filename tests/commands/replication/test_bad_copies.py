@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -171,6 +171,28 @@ def both(*steps: Callable[[World], object]) -> Callable[[World], None]:
     return spoil
 
 
+def cases(
+    verbs: Iterable[str] | Mapping[str, Callable[[World], object]],
+    what: str,
+    code: int,
+    line: str,
+    *spoils: Callable[[World], object],
+    **places: StreamName | str,
+) -> list[Bad]:
+    """A case of each verb, which may have options, and for which a mapping has what makes its unfinished target."""
+    first = verbs if isinstance(verbs, Mapping) else {}
+    return [
+        Bad(
+            f"{verb}, {what}",
+            command(*verb.split(), **places),
+            code,
+            line,
+            both(*([first[verb]] if verb in first else []), *spoils),
+        )
+        for verb in verbs
+    ]
+
+
 def replicated(*options: str) -> Callable[[World], None]:
     return lambda w: w.run("replicate", *options)
 
@@ -218,30 +240,33 @@ def own_stream(name: StreamName) -> Callable[[World], None]:
 
 HERE = r"local:///.*/streams/shop/"
 STANDBY, ORDERS = HERE + "standby", HERE + "orders"
-
+NOPE = StreamName("shop", "nope")
+PROMOTE = ("promote", "promote --seal-source")
 SAME = [
     *(
         Bad(
-            f"{verb}, {name}",
+            f"{verb}, the same stream{by}",
             lambda w, verb=verb, folder=folder: (verb, w.source, w.uri(SOURCE, folder), *INLINE),  # type: ignore[misc]
             2,
             r"source and target are the same stream: local:///.*/shop/orders\. Give the target another name\.",
         )
         for verb in COPIES
-        for name, folder in (("the same stream", "streams"), ("the same stream by a link", "link"))
+        for by, folder in (("", "streams"), (" by a link", "link"))
     ),
     *(
-        Bad(
-            f"{verb}, the same stream of a cluster, {name}",
-            command(verb, source="pravega://127.0.0.1:1/shop/orders", target=f"{uri}/shop/orders"),
-            2,
-            r"source and target are the same stream: pravega.*",
-        )
-        for verb in COPIES
+        case
         for name, uri in (
             ("by another name", "pravega://LOCALHOST:1"),
             ("with TLS", "pravega+tls://127.0.0.1:1"),
             ("with zeros", "pravega://127.0.0.1:00001"),
+        )
+        for case in cases(
+            COPIES,
+            f"the same stream of a cluster, {name}",
+            2,
+            r"source and target are the same stream: pravega.*",
+            source="pravega://127.0.0.1:1/shop/orders",
+            target=f"{uri}/shop/orders",
         )
     ),
     Bad(
@@ -258,388 +283,298 @@ SAME = [
     ),
 ]
 
+COPIED, MOVED, PROMOTED = (lambda w, verb=verb: w.run(verb) for verb in ("copy", "move", "promote"))  # type: ignore[misc]
 SOURCES = [
-    *(
-        Bad(
-            f"{verb}, no such stream",
-            command(verb, source=StreamName("shop", "nope")),
-            5,
-            rf"no such stream: {HERE}nope",
-        )
-        for verb in COPIES
-    ),
-    *(
-        Bad(f"{verb}, no such scope", command(verb, source=StreamName("nope", "x")), 5, r"no such scope: local.*/nope")
-        for verb in COPIES
-    ),
+    *cases(COPIES, "no such stream", 5, rf"no such stream: {HERE}nope", source=NOPE),
+    *cases(COPIES, "no such scope", 5, r"no such scope: local.*/nope", source=StreamName("nope", "x")),
     Bad(
         "replicate, no such archive",
         lambda w: ("replicate", f"{w.archive}-2", w.uri(), *INLINE),
         5,
         r"no archive: file:///.*/vault/shop/orders-2.*",
     ),
-    *(
-        Bad(
-            f"{verb}, of an unfinished replica",
-            command(verb, source=TARGET, target=OTHER),
-            4,
-            rf"this is an internal stream .*: {STANDBY}\. .*",
-            replicated(),
-        )
-        for verb in COPIES
+    *cases(
+        COPIES,
+        "of an unfinished replica",
+        4,
+        rf"this is an internal stream .*: {STANDBY}\. .*",
+        replicated(),
+        source=TARGET,
+        target=OTHER,
     ),
-    *(
-        Bad(
-            f"{verb}, of a stream that was moved",
-            command(verb, target=OTHER),
-            4,
-            rf"the stream was moved: {ORDERS}\. It is {STANDBY} now\.",
-            lambda w: w.run("move"),
-        )
-        for verb in COPIES
+    *cases(
+        COPIES,
+        "of a stream that was moved",
+        4,
+        rf"the stream was moved: {ORDERS}\. It is {STANDBY} now\.",
+        MOVED,
+        target=OTHER,
     ),
-    *(
-        Bad(
-            f"{verb}, source made again",
-            command(verb, "--numbers", "keep"),
-            4,
-            r"the source was deleted and created again.*(shop/orders|shop/standby)\. .*",
-            both(copied if verb == "copy" else replicated("--numbers", "keep"), World.make_again),
-        )
-        for verb in COPIES
+    *cases(
+        {
+            "copy --numbers keep": copied,
+            "replicate --numbers keep": replicated("--numbers", "keep"),
+            "move --numbers keep": replicated("--numbers", "keep"),
+        },
+        "source made again",
+        4,
+        r"the source was deleted and created again.*(shop/orders|shop/standby)\. .*",
+        World.make_again,
     ),
-    Bad(
-        "copy, source of a finished copy made again",
-        command("copy"),
+    *cases(
+        ["copy"],
+        "source of a finished copy made again",
         4,
         rf"the source was deleted and created again since it was copied: {STANDBY}\. .*",
-        both(lambda w: w.run("copy"), World.make_again),
+        COPIED,
+        World.make_again,
     ),
-    Bad(
-        "promote --seal-source, source made again",
-        command("promote", "--seal-source"),
+    *cases(
+        ["promote --seal-source"],
+        "source made again",
         4,
         rf"the source was deleted and created again, .*: {ORDERS}\. Promote {STANDBY} as it is, .*",
-        both(replicated(), World.make_again),
+        replicated(),
+        World.make_again,
     ),
-    *(
-        Bad(
-            f"{name}, source truncated past the replica",
-            arguments,
-            4,
-            rf"the source was truncated beyond what the replica has, .*: {ORDERS}, head .*\. Promote {STANDBY} .*",
-            both(replicated("--keep-head"), World.add, World.truncate),
-        )
-        for name, arguments in (
-            ("replicate --keep-head", command("replicate", "--keep-head")),
-            ("promote --seal-source", command("promote", "--seal-source")),
-            ("move", command("move")),
-        )
+    *cases(
+        ["replicate --keep-head", "promote --seal-source", "move"],
+        "source truncated past the replica",
+        4,
+        rf"the source was truncated beyond what the replica has, .*: {ORDERS}, head .*\. Promote {STANDBY} .*",
+        replicated("--keep-head"),
+        World.add,
+        World.truncate,
     ),
 ]
 
-REFUSING = {
-    "copy": copied,
-    "replicate": replicated(),
-    "move": replicated(),
-    "promote --seal-source": replicated(),
-}
+REFUSING = {"copy": copied, **dict.fromkeys(("replicate", "move", "promote --seal-source"), replicated())}
 """Verbs that go on with an unfinished target, and how one is made."""
-
-
+UNFINISHED_OF_ANOTHER = rf"the stream is the unfinished target of another import, copy or replication: {STANDBY}\. .*"
 TARGETS = [
+    *cases(COPIES, "a user's stream", 4, rf"the stream exists: {STANDBY}\. Choose .*", World.make),
+    *cases(COPIES, "an unfinished import", 4, UNFINISHED_OF_ANOTHER, archived, killed_import),
+    *cases(COPIES, "a replica of another stream", 4, UNFINISHED_OF_ANOTHER, replicated_other),
+    *cases(["replicate", "move"], "an unfinished copy", 4, UNFINISHED_OF_ANOTHER, copied),
+    *cases(["replicate", "move"], "a finished copy", 4, rf"the stream exists: {STANDBY}\. .*", COPIED),
     *(
-        Bad(f"{verb}, a user's stream", command(verb), 4, rf"the stream exists: {STANDBY}\. Choose .*", World.make)
-        for verb in COPIES
-    ),
-    *(
-        Bad(
-            f"{verb}, {name}",
-            command(verb),
-            4,
-            rf"the stream is the unfinished target of another import, copy or replication: {STANDBY}\. .*",
-            spoil,
-        )
-        for verb in COPIES
-        for name, spoil in (
-            ("an unfinished import", both(archived, killed_import)),
-            ("a replica of another stream", replicated_other),
-        )
-    ),
-    *(
-        Bad(
-            f"{verb}, an unfinished copy",
-            command(verb),
-            4,
-            rf"the stream is the unfinished target of another import, copy or replication: {STANDBY}\. .*",
-            copied,
-        )
-        for verb in ("replicate", "move")
-    ),
-    *(
-        Bad(
-            f"{verb}, a finished copy", command(verb), 4, rf"the stream exists: {STANDBY}\. .*", lambda w: w.run("copy")
-        )
-        for verb in ("replicate", "move")
-    ),
-    *(
-        Bad(
-            f"{verb}, a promoted replica",
-            command(verb),
-            6 if verb == "replicate" else 4,
+        case
+        for verb, code in (("copy", 4), ("replicate", 6), ("move", 4))
+        for case in cases(
+            [verb],
+            "a promoted replica",
+            code,
             rf"the stream (exists|is a promoted replica of {ORDERS}): {STANDBY}\. .*",
-            both(replicated(), lambda w: w.run("promote")),
-        )
-        for verb in COPIES
-    ),
-    *(
-        Bad(
-            f"{verb}, an internal stream",
-            command(verb, target=LEDGER),
-            4,
-            rf"this is an internal stream .*: {HERE}{LEDGER.stream}\. .*",
             replicated(),
+            PROMOTED,
         )
-        for verb in COPIES
+    ),
+    *cases(
+        COPIES,
+        "an internal stream",
+        4,
+        rf"this is an internal stream .*: {HERE}{LEDGER.stream}\. .*",
+        replicated(),
+        target=LEDGER,
+    ),
+    *cases(
+        {**REFUSING, "promote": replicated()},
+        "target sealed",
+        4,
+        rf"the unfinished stream was sealed: {STANDBY}\. (Choose another name|It can still be read).*",
+        lambda w: w.seal(TARGET),
+    ),
+    *cases(
+        REFUSING,
+        "target written to",
+        4,
+        r"the unfinished stream was written to by another process; the source has \d+ bytes: "
+        rf"{STANDBY}/\d+\.#epoch\.\d+ offset \d+\. .*",
+        lambda w: w.append(frame(b"foreign")),
+    ),
+    *cases(
+        REFUSING,
+        "source and target written to",
+        4,
+        r"the target has other bytes than the source, from offset \d+ on: "
+        rf"{STANDBY}/\d+\.#epoch\.\d+\. Something else wrote to it.*",
+        lambda w: w.append(frame(b"foreign")),
+        lambda w: w.add(event=b"not that"),
     ),
     *(
-        Bad(
-            f"{name}, target sealed",
-            command(*name.split()),
-            4,
-            rf"the unfinished stream was sealed: {STANDBY}\. (Choose another name|It can still be read).*",
-            both(spoil, lambda w: w.seal(TARGET)),
-        )
-        for name, spoil in {**REFUSING, "promote": replicated()}.items()
-    ),
-    *(
-        Bad(
-            f"{name}, target written to",
-            command(*name.split()),
-            4,
-            r"the unfinished stream was written to by another process; the source has \d+ bytes: "
-            rf"{STANDBY}/\d+\.#epoch\.\d+ offset \d+\. .*",
-            both(spoil, lambda w: w.append(frame(b"foreign"))),
-        )
-        for name, spoil in REFUSING.items()
-    ),
-    *(
-        Bad(
-            f"{name}, source and target written to",
-            command(*name.split()),
-            4,
-            r"the target has other bytes than the source, from offset \d+ on: "
-            rf"{STANDBY}/\d+\.#epoch\.\d+\. Something else wrote to it.*",
-            both(spoil, lambda w: w.append(frame(b"foreign")), lambda w: w.add(event=b"not that")),
-        )
-        for name, spoil in REFUSING.items()
-    ),
-    *(
-        Bad(
-            f"{name}, target {what}",
-            command(*name.split()),
+        case
+        for what, harm in (("scaled", World.scale), ("truncated", World.truncate))
+        for case in cases(
+            REFUSING,
+            f"target {what}",
             4,
             rf"the unfinished stream was {what} by another process: {STANDBY}\. .*",
-            both(spoil, lambda w, harm=harm: harm(w, TARGET)),  # type: ignore[misc]
+            lambda w, harm=harm: harm(w, TARGET),  # type: ignore[misc]
         )
-        for name, spoil in REFUSING.items()
-        for what, harm in (("scaled", World.scale), ("truncated", World.truncate))
     ),
-    Bad(
-        "copy, a finished copy that was written to",
-        command("copy"),
+    *cases(
+        ["copy"],
+        "a finished copy that was written to",
         4,
         rf"the copy was written to since: {STANDBY}: .*",
-        both(lambda w: w.run("copy"), lambda w: w.add(TARGET)),
+        COPIED,
+        lambda w: w.add(TARGET),
+    ),
+    *cases(
+        [f"{verb} --numbers keep" for verb in COPIES],
+        "a name that was used before",
+        4,
+        rf"the name was used before, so segments would be numbered from \d+, not 0: {STANDBY}\. .*--numbers map.*",
+        World.use_up,
     ),
     *(
-        Bad(
-            f"{verb}, a name that was used before",
-            command(verb, "--numbers", "keep"),
-            4,
-            rf"the name was used before, so segments would be numbered from \d+, not 0: {STANDBY}\. .*--numbers map.*",
-            World.use_up,
-        )
-        for verb in COPIES
-    ),
-    *(
-        Bad(
-            f"{verb}, the {what}'s name taken",
-            command(verb, "--offsets", "shift"),
+        case
+        for what, name in (("ledger", LEDGER), ("lease", LEASE))
+        for case in cases(
+            [f"{verb} --offsets shift" for verb in COPIES],
+            f"the {what}'s name taken",
             4,
             rf".*name.* {what}.* taken.*: {HERE}{name.stream}\. Rename or delete it.*",
             own_stream(name),
         )
-        for verb in COPIES
-        for what, name in (("ledger", LEDGER), ("lease", LEASE))
     ),
 ]
-
+NO_REPLICA = rf"the stream is not a replica: {STANDBY}\. 'streamvault replicate' makes one\."
+OF_AN_ARCHIVE = r"--seal-source requires a replica of a stream; .*: file:///.*/orders\. Promote without --seal-source\."
+NOT_ENDED = rf"a promotion of the replica has not ended: {STANDBY}\. .*"
+MAY_BE_WRITTEN_TO = (
+    rf"the replica was promoted without sealing the stream, which may have been written to since: {ORDERS}\. "
+    rf"Run 'streamvault promote {STANDBY}', .*"
+)
 PROMOTIONS = [
-    Bad("promote, no such stream", command("promote"), 5, rf"no such stream: {STANDBY}"),
-    *(
-        Bad(
-            f"{name}, {what}",
-            command(*name.split()),
-            4,
-            rf"the stream is not a replica: {STANDBY}\. 'streamvault replicate' makes one\.",
-            spoil,
-        )
-        for name in ("promote", "promote --seal-source")
-        for what, spoil in (
-            ("a user's stream", World.make),
-            ("an unfinished copy", copied),
-            ("a finished copy", lambda w: w.run("copy")),
-        )
+    *cases(["promote"], "no such stream", 5, rf"no such stream: {STANDBY}"),
+    *cases(PROMOTE, "a user's stream", 4, NO_REPLICA, World.make),
+    *cases(PROMOTE, "an unfinished copy", 4, NO_REPLICA, copied),
+    *cases(PROMOTE, "a finished copy", 4, NO_REPLICA, COPIED),
+    *cases(
+        PROMOTE,
+        "the ledger gone",
+        4,
+        rf"the replica's ledger is gone: {STANDBY}\. Replicate once more, .*",
+        replicated(),
+        lambda w: w.delete(LEDGER),
     ),
-    *(
-        Bad(
-            f"{name}, the ledger gone",
-            command(*name.split()),
-            4,
-            rf"the replica's ledger is gone: {STANDBY}\. Replicate once more, .*",
-            both(replicated(), lambda w: w.delete(LEDGER)),
-        )
-        for name in ("promote", "promote --seal-source")
-    ),
-    Bad(
-        "replicate --offsets shift, the ledger gone",
-        command("replicate", "--offsets", "shift"),
+    *cases(
+        ["replicate --offsets shift"],
+        "the ledger gone",
         4,
         rf"the replica's ledger, .*, is missing: {STANDBY}\. Replicate into another stream\. .*",
-        both(replicated("--offsets", "shift"), lambda w: w.delete(LEDGER)),
+        replicated("--offsets", "shift"),
+        lambda w: w.delete(LEDGER),
     ),
-    Bad(
-        "promote, no round finished",
-        command("promote"),
+    *cases(
+        ["promote"],
+        "no round finished",
         1,
         rf"the replica begins with filler, .*: {STANDBY}\. Replicate once more .*",
-        both(lambda w: w.killed("replicate", "scale"), lambda w: w.delete(LEASE)),
+        lambda w: w.killed("replicate", "scale"),
+        lambda w: w.delete(LEASE),
     ),
-    Bad(
-        "promote, half an event",
-        command("promote"),
+    *cases(
+        ["promote"],
+        "half an event",
         1,
         rf"the replica ends inside an event, .*: {STANDBY}/.* offset \d+\. .*",
-        both(replicated(), lambda w: w.append(frame(b"x" * 20)[:-5])),
+        replicated(),
+        lambda w: w.append(frame(b"x" * 20)[:-5]),
     ),
-    *(
-        Bad(
-            f"promote --seal-source, {name}",
-            command("promote", "--seal-source"),
-            2,
-            r"--seal-source requires a replica of a stream; .*: file:///.*/orders\. Promote without --seal-source\.",
-            spoil,
-        )
-        for name, spoil in (
-            ("a replica of an archive", replicated_archive),
-            ("a promoted replica of an archive", both(replicated_archive, lambda w: w.run("promote"))),
-        )
+    *cases(["promote --seal-source"], "a replica of an archive", 2, OF_AN_ARCHIVE, replicated_archive),
+    *cases(
+        ["promote --seal-source"], "a promoted replica of an archive", 2, OF_AN_ARCHIVE, replicated_archive, PROMOTED
     ),
-    Bad(
-        "promote --seal-source, source gone",
-        command("promote", "--seal-source"),
+    *cases(
+        ["promote --seal-source"],
+        "source gone",
         5,
         rf"no such stream: {ORDERS}\. Promote without --seal-source to take the replica as it is\.",
-        both(replicated(), lambda w: w.delete(SOURCE)),
+        replicated(),
+        lambda w: w.delete(SOURCE),
     ),
-    Bad(
-        "promote --seal-source, promoted without it",
-        command("promote", "--seal-source"),
+    *cases(
+        ["promote --seal-source"],
+        "promoted without it",
         4,
         rf"the replica was promoted before, without sealing its source: {ORDERS}\. .*",
-        both(replicated(), lambda w: w.run("promote")),
+        replicated(),
+        PROMOTED,
     ),
-    Bad(
-        "promote --seal-source, a promotion without it unfinished",
-        command("promote", "--seal-source"),
+    *cases(
+        ["promote --seal-source"],
+        "a promotion without it unfinished",
         4,
         rf"a promotion of the replica without sealing its source has not ended: {STANDBY}\. .*",
-        both(promotion_killed, lambda w: w.delete(SOURCE)),
-    ),
-    *(
-        Bad(
-            f"replicate, a promotion unfinished, {name}",
-            command("replicate"),
-            6,
-            rf"a promotion of the replica has not ended: {STANDBY}\. .*",
-            both(promotion_killed, spoil),
-        )
-        for name, spoil in (
-            ("source there", lambda _: None),
-            ("source gone", lambda w: w.delete(SOURCE)),
-            ("source made again", World.make_again),
-        )
-    ),
-    Bad(
-        "replicate, a promotion of another stream's replica unfinished",
-        command("replicate", source=StreamName("shop", "nope")),
-        4,
-        rf"a promotion of the replica has not ended: {STANDBY}\. .*",
         promotion_killed,
+        lambda w: w.delete(SOURCE),
+    ),
+    *cases(["replicate"], "a promotion unfinished, source there", 6, NOT_ENDED, promotion_killed),
+    *cases(
+        ["replicate"],
+        "a promotion unfinished, source gone",
+        6,
+        NOT_ENDED,
+        promotion_killed,
+        lambda w: w.delete(SOURCE),
+    ),
+    *cases(
+        ["replicate"], "a promotion unfinished, source made again", 6, NOT_ENDED, promotion_killed, World.make_again
+    ),
+    *cases(
+        ["replicate"],
+        "a promotion of another stream's replica unfinished",
+        4,
+        NOT_ENDED,
+        promotion_killed,
+        source=NOPE,
     ),
     *(
-        Bad(
-            f"move, a promotion unfinished, {name}",
-            command("move"),
-            4,
-            rf"the replica was promoted without sealing the stream, which may have been written to since: {ORDERS}\. "
-            rf"Run 'streamvault promote {STANDBY}', .*",
-            both(promotion_killed, spoil),
-        )
-        for name, spoil in (
-            ("source open", lambda _: None),
-            ("source written to", World.add),
-            ("source written to and sealed", both(World.add, lambda w: w.seal(SOURCE))),
-            ("source scaled and sealed", both(lambda w: w.scale(SOURCE), lambda w: w.seal(SOURCE))),
+        case
+        for name, spoils in {
+            "open": [],
+            "written to": [World.add],
+            "written to and sealed": [World.add, lambda w: w.seal(SOURCE)],
+            "scaled and sealed": [lambda w: w.scale(SOURCE), lambda w: w.seal(SOURCE)],
+        }.items()
+        for case in cases(
+            ["move"], f"a promotion unfinished, source {name}", 4, MAY_BE_WRITTEN_TO, promotion_killed, *spoils
         )
     ),
-    Bad(
-        "move, promoted, source written to and sealed",
-        command("move"),
+    *cases(
+        ["move"],
+        "promoted, source written to and sealed",
         4,
         rf"the stream is a promoted replica of {ORDERS}: {STANDBY}\. .*",
-        both(replicated(), lambda w: w.run("promote"), World.add, lambda w: w.seal(SOURCE)),
+        replicated(),
+        PROMOTED,
+        World.add,
+        lambda w: w.seal(SOURCE),
     ),
 ]
-
 OPTIONS = [
-    *(
-        Bad(
-            f"replicate {option} without --follow",
-            command("replicate", option, "1s"),
-            2,
-            r"--every, .* require --follow.*",
-        )
-        for option in ("--every", "--idle", "--for")
+    *cases(
+        [f"replicate {option} 1s" for option in ("--every", "--idle", "--for")],
+        "without --follow",
+        2,
+        r"--every, .* require --follow.*",
     ),
-    *(
-        Bad(
-            f"{verb}, more filler than allowed",
-            command(verb, "--filler-limit", "7"),
-            2,
-            r"keeping offsets needs \d+ bytes of filler, more than --filler-limit 7: .*Use --offsets shift.*",
-        )
-        for verb in COPIES
+    *cases(
+        [f"{verb} --filler-limit 7" for verb in COPIES],
+        "more filler than allowed",
+        2,
+        r"keeping offsets needs \d+ bytes of filler, more than --filler-limit 7: .*Use --offsets shift.*",
     ),
-    *(
-        Bad(
-            f"{verb} with other options",
-            command(verb, *options),
-            4,
-            rf"the replica was started with --offsets keep --numbers map: {STANDBY}\. Give these options, .*",
-            replicated(),
-        )
-        for verb, options in (
-            ("replicate", ("--offsets", "shift")),
-            ("replicate", ("--numbers", "keep")),
-            ("move", ("--numbers", "keep")),
-        )
+    *cases(
+        ["replicate --offsets shift", "replicate --numbers keep", "move --numbers keep"],
+        "other options",
+        4,
+        rf"the replica was started with --offsets keep --numbers map: {STANDBY}\. Give these options, .*",
+        replicated(),
     ),
-    *(
-        Bad(f"{verb} --master", command(verb, "--master", "mesos"), 2, r"not a Spark master: 'mesos'.*")
-        for verb in COPIES
-    ),
+    *cases([f"{verb} --master mesos" for verb in COPIES], "--master", 2, r"not a Spark master: 'mesos'.*"),
     *(
         Bad(
             f"copy {option}, a cut of another stream",
@@ -652,36 +587,36 @@ OPTIONS = [
 ]
 
 
-def translating(*positions: str, source: StreamName = SOURCE) -> Callable[[World], tuple[str, ...]]:
-    return lambda w: ("translate", w.uri(source), w.uri(), *positions)
+def translation(
+    what: str, position: str, code: int, line: str, *spoils: Callable[[World], object], source: StreamName = SOURCE
+) -> Bad:
+    return Bad(
+        f"translate, {what}", lambda w: ("translate", w.uri(source), w.uri(), position), code, line, both(*spoils)
+    )
 
 
 TRANSLATIONS = [
-    Bad("translate, no such stream", translating("shop/orders/0.#epoch.0:0-8"), 5, rf"no such stream: {STANDBY}"),
-    Bad(
-        "translate, no such source",
-        translating("shop/nope/0.#epoch.0:0-8", source=StreamName("shop", "nope")),
-        5,
-        rf"no such stream: {HERE}nope",
-        replicated(),
+    translation("no such stream", "shop/orders/0.#epoch.0:0-8", 5, rf"no such stream: {STANDBY}"),
+    translation(
+        "no such source", "shop/nope/0.#epoch.0:0-8", 5, rf"no such stream: {HERE}nope", replicated(), source=NOPE
     ),
-    Bad(
-        "translate, another stream's position",
-        translating("shop/other/0.#epoch.0:0-8"),
+    translation(
+        "another stream's position",
+        "shop/other/0.#epoch.0:0-8",
         2,
         r"the position belongs to another stream: shop/other, not shop/orders\. Give the archive or .*",
         replicated(),
     ),
-    Bad(
-        "translate, a segment that the source never had",
-        translating("shop/orders/99.#epoch.9:0-8"),
+    translation(
+        "a segment that the source never had",
+        "shop/orders/99.#epoch.9:0-8",
         1,
         rf"no segment of the stream corresponds to this one: shop/orders/99\.#epoch\.9: 0\. Check .*{STANDBY} .*",
         replicated(),
     ),
-    Bad(
-        "translate, beyond the end",
-        translating("shop/orders/1.#epoch.0:1000000-8"),
+    translation(
+        "beyond the end",
+        "shop/orders/1.#epoch.0:1000000-8",
         1,
         rf"the position (lies beyond the end of|was truncated in) {STANDBY}/.*: shop/orders/1\.#epoch\.0: 1000000\. .*",
         replicated(),
