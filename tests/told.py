@@ -1,15 +1,33 @@
-"""How what is refused ends: its exit code, and one line."""
+"""How a command ends: its exit code, and what it prints; if it is refused, one line."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 import pytest
 
 from streamvault.cli import main
 from streamvault.common.errors import Damaged
+
+
+class Printed(NamedTuple):
+    """What a command wrote to standard output and standard error."""
+
+    out: str
+    err: str
+
+
+class Ran(Protocol):
+    """Runs a command line in this process, checks its exit code, and returns what it printed."""
+
+    def __call__(self, *words: str, code: int = 0) -> Printed: ...
+
+
+Restored = Callable[..., Printed]
+"""Imports an archive, as `testkit.scenes.restore` does, and returns what that printed."""
 
 
 def assert_ends(arguments: Sequence[str], code: int, line: str, capfd: pytest.CaptureFixture[str]) -> None:

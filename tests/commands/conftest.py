@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from streamvault.cli import main
 from streamvault.streamstore.local import LocalStore
-from testkit.scenes import Keyed, Place, Scopes, Streams
+from streamvault.streamstore.model import StreamName
+from testkit.scenes import BACK, Keyed, Place, Scopes, Streams
+from testkit.small_archives import Vault
 from tests.memory_groups import MemoryGroups
+from tests.told import Printed, Ran, Restored
 
 
 @pytest.fixture
@@ -49,3 +53,22 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead process is noticed at once."""
     monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr("streamvault.replication.promote.WAIT_SECONDS", 0.1)
+
+
+@pytest.fixture
+def ran(capfd: pytest.CaptureFixture[str]) -> Ran:
+    def run(*words: str, code: int = 0) -> Printed:
+        capfd.readouterr()
+        assert main(list(words)) == code
+        return Printed(*capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def restored(ran: Ran) -> Restored:
+    def run(vault: Vault, *options: str, to: StreamName = BACK, code: int = 0) -> Printed:
+        line = ("import", vault.archive, vault.uri(to), "--master", "inline[2]", "--json")
+        return ran(*line, *options, code=code)
+
+    return run

@@ -53,7 +53,7 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.store import Transaction, Transactions, Written
-from testkit.killed import Killed, killed
+from testkit.killed import stopped_at
 from testkit.scenes import killed_at, killed_at_stage
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of, contents
 from testkit.spark_sinks import Place
@@ -464,13 +464,11 @@ def test_source_that_was_truncated_to_what_was_appended_keeps_its_witness(tmp_pa
     assert place.touched() == before
 
 
-def test_copied_events_are_not_finished_of_another_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copied_events_are_not_finished_of_another_source(tmp_path: Path) -> None:
     place = Replaced(tmp_path)
     place.make(*OLD)
-    with monkeypatch.context() as patched:
-        patched.setattr(EventCopying, "_finish", killed)
-        with pytest.raises(Killed):
-            copy_stream(place.source, place.target, method="events")
+    with stopped_at(EventCopying, "_finish"):
+        copy_stream(place.source, place.target, method="events")
     before = place.touched()
     place.make(*OTHERS["as long"])
     with pytest.raises(Conflict, match="differ"):

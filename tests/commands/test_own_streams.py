@@ -18,7 +18,6 @@ from streamvault import (
     show_queue,
     write_table,
 )
-from streamvault.cli import main
 from streamvault.common.errors import Conflict
 from streamvault.importer.target import lease_stream, take_lease
 from streamvault.rotation import rotate as rotating
@@ -30,6 +29,7 @@ from testkit.leftovers import stopped_import
 from testkit.small_archives import NAME, Vault, a_vault
 from testkit.spark_sinks import TARGET, Place
 from testkit.streams import append_events, opened
+from tests.told import Ran
 
 QUEUE, UNFINISHED = replace(NAME, stream="restores"), replace(NAME, stream="unfinished")
 
@@ -113,13 +113,9 @@ def test_rotate_does_not_truncate_an_own_stream_made_under_a_users_name(
 
 
 @pytest.mark.parametrize("make", [a_ledger, a_lease, a_queue])
-def test_import_refuses_an_own_stream_as_target(
-    vault: Vault, make: Callable[[Vault], StreamName], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_import_refuses_an_own_stream_as_target(vault: Vault, make: Callable[[Vault], StreamName], ran: Ran) -> None:
     name = make(vault)
-    capfd.readouterr()
-    assert main(["import", vault.archive, vault.uri(name), "--master", "inline"]) == 4
-    said = capfd.readouterr().err
+    said = ran("import", vault.archive, vault.uri(name), "--master", "inline", code=4).err
     assert "an internal stream of Streamvault" in said
     assert "delete" not in said
     if name == QUEUE:

@@ -34,6 +34,7 @@ from testkit.small_archives import Vault, a_vault, archive_of
 from tests.memory_groups import MemoryGroups
 from tests.pages import DOCS, PAGES, ROOT, blocks, command_lines, is_parsed
 from tests.site_of_pages import BEFORE, Site, Walk, make_orders, walks
+from tests.told import Ran
 
 NAMES = {os.path.relpath(page, DOCS): page for page in PAGES}
 NEEDS = {
@@ -170,9 +171,7 @@ def test_the_guide_has_commands() -> None:
 
 
 @pytest.mark.parametrize("command", APPENDING)
-def test_command_of_the_guide(
-    command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_command_of_the_guide(command: str, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     streams = Keyed(tmp_path / "shop", scope="shop")
     streams.make("2025", 2, events=30)
     streams.make("2026", events=10)
@@ -184,8 +183,7 @@ def test_command_of_the_guide(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STREAMVAULT_MASTER", "inline")
     local = command.replace("pravega://HERE:9090", f"local://{tmp_path}/shop").replace("s3://", f"file://{tmp_path}/")
-    assert main([*local.split(), "--json"]) == 0
-    report = json.loads(capfd.readouterr().out)
+    report = json.loads(ran(*local.split(), "--json").out)
     assert report["unchanged"] == ("--to" in command)
     assert len(report["left_out"]) == (2 if "--distinct" in command else 0)
     assert report["dry_run"] == ("--dry-run" in command)

@@ -22,6 +22,7 @@ from streamvault.streamstore.own import LONGEST_TAG, FilledPlace, filled_places,
 from testkit import scenes
 from testkit.scenes import BACK, stopped_after
 from testkit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
+from tests.told import Ran
 
 Change = Callable[[bytes], bytes | None]
 
@@ -317,9 +318,7 @@ def test_table_is_restored_without_a_damaged_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("merge", [False, True], ids=["", "merged"])
-def test_check_says_what_is_intact_and_how_to_restore_it(
-    tmp_path: Path, merge: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_check_says_what_is_intact_and_how_to_restore_it(tmp_path: Path, merge: bool, ran: Ran) -> None:
     vault = made(tmp_path, "events")
     vault.add(b"of the third generation")
     vault.export("events")
@@ -339,8 +338,7 @@ def test_check_says_what_is_intact_and_how_to_restore_it(
     assert damage.lost_events == row.events
     assert damage.cut == import_cut(vault, 1)
     assert report.restore == f"streamvault import {vault.archive} STREAM --generation 1"
-    assert main(["check", vault.archive, "--read-data", "--master", "inline"]) == 3
-    out = capfd.readouterr().out
+    out = ran("check", vault.archive, "--read-data", "--master", "inline", code=3).out
     assert f"generation 2, {row.events} events (" in out
     assert f"generation 2 begins at the cut {json.dumps(import_cut(vault, 1))}" in out
     assert "intact up to generation 1" in out

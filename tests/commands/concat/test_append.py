@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from streamvault import copy_stream, export_stream
-from streamvault.cli import main
 from streamvault.common.errors import Damaged
 from streamvault.concat.reports import StitchReport
 from streamvault.manifests.history import History
@@ -17,6 +16,7 @@ from streamvault.streamstore.model import SegmentId, StreamConfiguration, Stream
 from streamvault.streamstore.own import OWN
 from testkit.scenes import Keyed
 from testkit.streams import append_events
+from tests.told import Ran
 
 SHAPES = [
     (1, []),
@@ -280,7 +280,7 @@ def test_source_that_was_truncated_is_appended_from_its_head(keyed: Keyed) -> No
 def test_what_cannot_be_appended(
     keyed: Keyed,
     tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    ran: Ran,
     sources: list[str],
     target: str,
     code: int,
@@ -296,20 +296,16 @@ def test_what_cannot_be_appended(
     before = keyed.payloads(target) if target != "nobody" else []
     archive = f"file://{tmp_path}/vault/scope/one"
     given = [one if one.startswith(("-", "{")) else archive if one == "bytes" else keyed.uri(one) for one in sources]
-    assert main(["append", *given, "--into", keyed.uri(target), "--master", "inline[2]"]) == code
-    assert message in capfd.readouterr().err
+    assert message in ran("append", *given, "--into", keyed.uri(target), "--master", "inline[2]", code=code).err
     assert target == "nobody" or keyed.payloads(target) == before
 
 
-def test_command_prints_the_places(keyed: Keyed, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_the_places(keyed: Keyed, ran: Ran) -> None:
     keyed.make("target", 2, events=3)
     keyed.make("one", events=30)
     command = ["append", keyed.uri("one"), "--into", keyed.uri("target"), "--master", "inline[2]"]
-    assert main([*command, "--dry-run"]) == 0
-    shown = capfd.readouterr().out
+    shown = ran(*command, "--dry-run").out
     assert f"would append {keyed.uri('one')} to {keyed.uri('target')}" in shown
     assert "merged" in shown
-    assert main(command) == 0
-    assert "scope/one/0.#epoch.0 0 to" in capfd.readouterr().out
-    assert main(command) == 0
-    assert "nothing new to append" in capfd.readouterr().out
+    assert "scope/one/0.#epoch.0 0 to" in ran(*command).out
+    assert "nothing new to append" in ran(*command).out

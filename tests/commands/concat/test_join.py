@@ -18,9 +18,10 @@ from streamvault.concat.stitching import Stitching, StitchTarget
 from streamvault.importer.target import TargetTaken
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import RetentionKind, Scaling, StreamCut, StreamName
-from testkit.killed import Killed, killed
+from testkit.killed import Killed, before_call, killed
 from testkit.scenes import Keyed, leave_leases
 from tests.commands.concat.test_append import SHAPES, check_places, make
+from tests.told import Ran
 
 
 def test_streams_and_an_archive_are_joined(keyed: Keyed, tmp_path: Path) -> None:
@@ -157,31 +158,20 @@ def test_empty_streams_are_joined(keyed: Keyed) -> None:
     assert keyed.payloads("all") == []
 
 
-def test_command_prints_what_it_joins(keyed: Keyed, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_it_joins(keyed: Keyed, ran: Ran) -> None:
     keyed.make("one", 2, events=30)
     command = ["join", keyed.uri("one"), "--into", keyed.uri("all"), "--master", "inline"]
-    assert main([*command, "--dry-run", "--json"]) == 0
-    assert (json.loads(capfd.readouterr().out)["segments"], keyed.own()) == (2, [])
+    assert (json.loads(ran(*command, "--dry-run", "--json").out)["segments"], keyed.own()) == (2, [])
     with keyed.store as store:
         assert not store.exists(StreamName("scope", "all"))
-    assert main([*command, "--dry-run"]) == 0
-    assert f"would join {keyed.uri('one')} into {keyed.uri('all')}" in capfd.readouterr().out
-    assert main(command) == 0
-    assert f"joined {keyed.uri('one')} into {keyed.uri('all')}" in capfd.readouterr().out
-    assert main(command) == 0
-    assert "already joined" in capfd.readouterr().out
+    assert f"would join {keyed.uri('one')} into {keyed.uri('all')}" in ran(*command, "--dry-run").out
+    assert f"joined {keyed.uri('one')} into {keyed.uri('all')}" in ran(*command).out
+    assert "already joined" in ran(*command).out
 
 
 def paused_in_run(keyed: Keyed, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
     """Let something happen while a join is about to append."""
-    real = Stitching.run
-
-    def run(self: Stitching, *given: Any) -> Any:
-        monkeypatch.setattr(Stitching, "run", real)
-        meanwhile()
-        return real(self, *given)
-
-    monkeypatch.setattr(Stitching, "run", run)
+    before_call(monkeypatch, Stitching, "run", meanwhile)
     join_streams([keyed.uri("one")], keyed.uri("all"), master="inline")
 
 
@@ -222,7 +212,6 @@ def test_late_scale_of_a_join_is_refused(keyed: Keyed, monkeypatch: pytest.Monke
     assert keyed.by_key("all") == keyed.expected(("one", range(30, 35)))
 
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "copy.md"
 Cut = dict[str, int]
 
 
@@ -282,28 +271,16 @@ ORDER = r"the ranges overlap, or are not in the stream's order: offset \d+ of sc
     ],
 )
 def test_what_cannot_be_copied(
-    keyed: Keyed, cuts: list[Cut], capfd: pytest.CaptureFixture[str], given: list[str], code: int, message: str
+    keyed: Keyed, cuts: list[Cut], ran: Ran, given: list[str], code: int, message: str
 ) -> None:
     texts = {str(number): json.dumps(cut) for number, cut in enumerate(cuts)}
     texts["inside"] = json.dumps({name: offset + 3 for name, offset in cuts[1].items()})
     texts["other"] = json.dumps({"scope/two/0.#epoch.0": 0})
     command = ["copy", keyed.uri("one"), keyed.uri("some"), "--master", "inline"]
-    assert main([*command, *(texts.get(one, one) for one in given)]) == code
-    error = capfd.readouterr().err
+    error = ran(*command, *(texts.get(one, one) for one in given), code=code).err
     assert re.search(message, error), error
     with keyed.store as store:
         assert not store.exists(StreamName("scope", "some"))
-
-
-def test_command_of_the_guide(keyed: Keyed, cuts: list[Cut], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (command,) = re.findall(r"```\nstreamvault (copy [^\[]*? --range [^\[]*?)\n```", GUIDE.read_text())
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("STREAMVAULT_MASTER", "inline")
-    for name, cut in zip("abcd", cuts, strict=False):
-        Path(f"{name}.json").write_text(json.dumps(cut))
-    streams = keyed.uri("one").rpartition("/")[0]
-    assert main(command.replace("pravega://HERE:9090/shop", streams).replace("/orders", "/one").split()) == 0
-    assert keyed.by_key("some") == keyed.expected(("one", range(20)), ("one", range(40, 60)))
 
 
 def test_command_takes_pairs_of_cuts(

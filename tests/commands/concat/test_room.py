@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from streamvault import copy_stream, export_stream, move_stream, promote_replica, replicate_stream, sweep_scope
-from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.replication.reports import MoveReport, PromoteReport
 from streamvault.sources.sources import open_source
@@ -32,6 +31,8 @@ from streamvault.streamstore.model import (
 from streamvault.streamstore.own import MEANWHILE, ScaleNote, describe_source
 from testkit.killed import Killed
 from testkit.scenes import Keyed, leave_leases
+from tests.commands.concat.test_append import flip_byte
+from tests.told import Ran
 
 TARGET = StreamName("scope", "target")
 BOUNDS = [0.2, 0.7]
@@ -169,15 +170,15 @@ def test_append_that_has_nothing_to_append_puts_it_right(keyed: Keyed) -> None:
     check_as_before(keyed)
 
 
-def test_sweep_says_what_it_has_given_back(keyed: Keyed, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sweep_says_what_it_has_given_back(keyed: Keyed, ran: Ran) -> None:
     with killed_at("scale", 2, after=False):
         keyed.append("one")
     scope = f"local://{keyed.folder}/scope/"
-    assert main(["sweep", scope, "--dry-run"]) == 0
-    assert f"would give {keyed.uri('target')} its key ranges and its policy back" in capfd.readouterr().out
+    assert (
+        f"would give {keyed.uri('target')} its key ranges and its policy back" in ran("sweep", scope, "--dry-run").out
+    )
     assert bounds(keyed) == []
-    assert main(["sweep", scope]) == 0
-    assert f"gave {keyed.uri('target')} its key ranges and its policy back" in capfd.readouterr().out
+    assert f"gave {keyed.uri('target')} its key ranges and its policy back" in ran("sweep", scope).out
     check_as_before(keyed)
 
 
@@ -213,10 +214,9 @@ def test_former_key_ranges_are_not_those_of_a_killed_append(keyed: Keyed) -> Non
 
 def test_record_of_an_earlier_release_has_no_note(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Ledger.record
-    monkeypatch.setattr(Ledger, "record", lambda self, what: real(self, {k: what[k] for k in what if k != "note"}))
-    with killed_at("scale", 1, after=True):
+    with monkeypatch.context() as patched, killed_at("scale", 1, after=True):
+        patched.setattr(Ledger, "record", lambda self, what: real(self, {k: what[k] for k in what if k != "note"}))
         keyed.append("one")
-    monkeypatch.undo()
     keyed.append("one")
     check_as_before(keyed)
 
@@ -380,11 +380,7 @@ def test_fixed_number_below_the_open_segments_is_raised(keyed: Keyed) -> None:
 
 def test_append_that_fails_gives_back_what_it_has_scaled(keyed: Keyed, tmp_path: Path) -> None:
     export_stream(keyed.uri("one"), f"file://{tmp_path}/vault", layout="chunks", master="inline")
-    (chunk,) = (path for path in (tmp_path / "vault").rglob("chunks/**/*") if path.is_file())
-    data = bytearray(chunk.read_bytes())
-    data[10] ^= 1
-    chunk.chmod(0o644)
-    chunk.write_bytes(data)
+    flip_byte(tmp_path / "vault")
     with pytest.raises(Damaged):
         keyed.append(f"file://{tmp_path}/vault/scope/one")
     check_as_before(keyed)

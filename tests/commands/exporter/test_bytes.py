@@ -25,16 +25,16 @@ from streamvault import (
     table_ddl,
     write_table,
 )
-from streamvault.common.errors import Usage
+from streamvault.common.errors import Failed, Usage
 from streamvault.importer import run as import_run
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archived_range import ArchivedRange
-from streamvault.runner.runner import TaskFailed
 from streamvault.sources.reader import NotEvents
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
+from testkit.killed import stopped_at
 from testkit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, archive_of, clear, contents, data_keys
 from testkit.streams import append_bytes, make_byte_stream
 
@@ -244,19 +244,13 @@ def test_part_between_cuts_at_any_offsets(tmp_path: Path) -> None:
             assert list(vault.bytes_of(target).values()) == [(base, data[5:9001])]
 
 
-def test_killed_import_of_a_part_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_import_of_a_part_is_resumed(tmp_path: Path) -> None:
     """What an earlier run appended is compared with the bytes of a range, of which only a part was restored."""
     vault = single(tmp_path, 10_000)
     export(vault, content="bytes")
     cuts: dict[str, Any] = {"from_cut": {f"{NAME}/0.#epoch.0": 3}, "to_cut": {f"{NAME}/0.#epoch.0": 9001}}
-
-    def killed(_: Any) -> Any:
-        raise OSError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(import_run, "verify_range", killed)
-        with pytest.raises(TaskFailed, match="killed"):
-            import_stream(vault.archive, vault.uri(RESTORED), **cuts, **INLINE)
+    with stopped_at(import_run, "verify_range", Failed("killed")):
+        import_stream(vault.archive, vault.uri(RESTORED), **cuts, **INLINE)
     report = import_stream(vault.archive, vault.uri(RESTORED), **cuts, **INLINE)
     assert (report.resumed, report.bytes, report.moved_bytes, report.events) == (True, 8998, 0, 0)
     again = import_stream(vault.archive, vault.uri(RESTORED), again=True, **cuts, **INLINE)

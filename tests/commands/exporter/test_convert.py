@@ -21,7 +21,7 @@ from streamvault.manifests import archive as publishing
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.plan import Plan, create_plan, current_plan
-from testkit.killed import Killed, killed
+from testkit.killed import Killed, stopped_at
 from testkit.small_archives import (
     KINDS,
     NAME,
@@ -36,6 +36,7 @@ from testkit.small_archives import (
     replace_object,
     segments_of,
 )
+from tests.told import Ran
 
 Kind = tuple[LayoutName, Compression]
 
@@ -214,28 +215,23 @@ def test_dry_run_writes_nothing_and_estimates_requests(vaults: dict[Kind, Vault]
     assert report.cost.gets >= len(data_keys(source.root))
 
 
-def test_window_smaller_than_a_range_is_wrong_usage(
-    vaults: dict[Kind, Vault], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_window_smaller_than_a_range_is_wrong_usage(vaults: dict[Kind, Vault], tmp_path: Path, ran: Ran) -> None:
     archive = vaults["events", ""].archive
-    assert main(["convert", archive, f"file://{tmp_path}/new", "--layout", "chunks", "--window", "1MiB"]) == 2
-    assert capfd.readouterr().err.startswith("streamvault: --window must be at least 16MiB: 1MiB")
+    assert ran(
+        "convert", archive, f"file://{tmp_path}/new", "--layout", "chunks", "--window", "1MiB", code=2
+    ).err.startswith("streamvault: --window must be at least 16MiB: 1MiB")
 
 
-def test_command_prints_what_it_did(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_it_did(tmp_path: Path, ran: Ran) -> None:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/old")
     vault.make(events=30)
     vault.export()
     new = f"file://{tmp_path}/new"
     line = ["convert", vault.archive, new, "--layout", "chunks", "--compress", "zstd", "--master", "inline"]
-    capfd.readouterr()
-    assert main([*line, "--dry-run"]) == 0
-    assert "would write generation 1 of" in capfd.readouterr().out
+    assert "would write generation 1 of" in ran(*line, "--dry-run").out
     assert not (tmp_path / "new").exists()
-    assert main(line) == 0
-    assert f"wrote generation 1 of {new}/{NAME}" in capfd.readouterr().out
-    assert main([*line, "--json"]) == 0
-    told = json.loads(capfd.readouterr().out)
+    assert f"wrote generation 1 of {new}/{NAME}" in ran(*line).out
+    told = json.loads(ran(*line, "--json").out)
     assert (told["unchanged"], told["converted"], told["generations"]) == (True, [], [1])
     assert main([*line[:2], f"file://{tmp_path}/old", *line[3:]]) == 2
 
@@ -249,17 +245,12 @@ def root() -> str:
 
 
 @pytest.fixture
-def begin(vault: Vault, root: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def begin(vault: Vault, root: str) -> Callable[..., None]:
     """Begin a conversion that is killed once everything is written, or before the manifest."""
 
     def begin(*, ended: bool = False, **options: Any) -> None:
-        with monkeypatch.context() as patch:
-            if ended:
-                patch.setattr(Archive, "commit", killed)
-            else:
-                patch.setattr(converting, "record_end", killed)
-            with pytest.raises(Killed):
-                convert(vault, root, **options)
+        with stopped_at(Archive, "commit") if ended else stopped_at(converting, "record_end"):
+            convert(vault, root, **options)
 
     return begin
 

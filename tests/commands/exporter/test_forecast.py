@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, export_stream, import_stream, plan_archive
-from streamvault.cli import main
 from streamvault.common.errors import Usage
 from streamvault.exporter import forecast
 from streamvault.exporter.run import ExportTask
@@ -31,6 +30,7 @@ from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.small_archives import RANGE_SIZE, Vault, archive_of
 from tests.counting import counted
+from tests.told import Ran
 
 GIB = 2**30
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "plan.md"
@@ -95,20 +95,18 @@ print(peak.split()[1])
 
 @pytest.mark.parametrize("layout", ["events", "chunks"])
 @pytest.mark.parametrize("more", [(), ("--exports", "12"), ("--compress", "zstd", "--cores", "1000")])
-def test_output_fits_eighty_columns(layout: str, more: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_fits_eighty_columns(layout: str, more: tuple[str, ...], ran: Ran) -> None:
     if layout == "events" and "--compress" in more:
         more = more[2:]
-    assert main(["plan", *PETABYTE, "--layout", layout, *more]) == 0
-    lines = capfd.readouterr().out.splitlines()
+    lines = ran("plan", *PETABYTE, "--layout", layout, *more).out.splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) > 25
 
 
-def test_guide_shows_what_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_guide_shows_what_is_printed(ran: Ran) -> None:
     (command, shown), *others = re.findall(r"```\n\$ streamvault (.*)\n((?:.*\n)*?)```", GUIDE.read_text())
     assert not others
-    assert main(command.split()) == 0
-    assert capfd.readouterr().out == shown
+    assert ran(*command.split()).out == shown
 
 
 def test_several_exports_have_smaller_files_and_more_requests() -> None:
@@ -153,7 +151,7 @@ def test_storage_is_priced_by_class() -> None:
     assert all(one.usd_month > 0 for one in few.storage), "little is not nothing"
 
 
-def test_prices_come_from_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_prices_come_from_a_file(tmp_path: Path, ran: Ran) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('source = "ours"\ndate = "2026"\n[classes.STANDARD]\nput = 1\nget = 0\nstorage = [{ usd = 2 }]\n')
     plan = plan_archive(None, segments=1, bytes=GIB, events=1000, prices=str(file))
@@ -169,8 +167,12 @@ def test_prices_come_from_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[st
         file.write_text(wrong)
         with pytest.raises(Usage, match=said):
             load_prices(str(file))
-    assert main(["plan", "--segments", "1", "--bytes", "1", "--events", "0", "--prices", str(tmp_path / "none")]) == 2
-    assert "--prices cannot be read" in capfd.readouterr().err
+    assert (
+        "--prices cannot be read"
+        in ran(
+            "plan", "--segments", "1", "--bytes", "1", "--events", "0", "--prices", str(tmp_path / "none"), code=2
+        ).err
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,9 +191,8 @@ def test_prices_come_from_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[st
         (("nonsense",), "nonsense"),
     ],
 )
-def test_bad_input_is_one_line(arguments: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", *arguments]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
+def test_bad_input_is_one_line(arguments: tuple[str, ...], said: str, ran: Ran) -> None:
+    (line,) = ran("plan", *arguments, code=2).err.splitlines()
     assert said in line
 
 

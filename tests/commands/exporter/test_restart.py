@@ -13,13 +13,15 @@ import pytest
 from streamvault import export_stream, rotate_stream
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Overtaken, Usage
+from streamvault.exporter import plan as planning
 from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.plan import current_plan
 from streamvault.streamstore.model import StreamCut
-from testkit.killed import Killed, killed
+from testkit.killed import before_call, stopped_at
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_vault, archive_of, contents, data_keys, is_sound
+from tests.told import Ran
 
 CUT = {f"{NAME}/0.#epoch.0": 50 * 12, f"{NAME}/1.#epoch.0": 50 * 12}
 KINDS: dict[str, dict[str, Any]] = {
@@ -44,14 +46,12 @@ vault = a_vault(*(b"%04d" % number for number in range(100)), segments=2)
 
 
 @pytest.fixture
-def begin(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def begin(vault: Vault) -> Callable[..., None]:
     """Begin an export that is killed once everything is moved."""
 
     def begin(method: str = "_prove", **options: Any) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(Archive if method == "commit" else ExportRun, method, killed)
-            with pytest.raises(Killed):
-                export(vault, **options)
+        with stopped_at(Archive if method == "commit" else ExportRun, method):
+            export(vault, **options)
 
     return begin
 
@@ -137,18 +137,10 @@ def test_run_whose_plan_was_given_up_publishes_nothing(
     vault: Vault, begin: Callable[..., None], is_killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be paused for as long as it likes, and the one that gave it up may have been killed."""
-    prove = ExportRun._prove
-
-    def paused(self: ExportRun, *arguments: Any) -> int:
-        with monkeypatch.context() as patch:
-            patch.setattr(ExportRun, "_prove", prove)
-            (begin if is_killed else partial(export, vault))(layout="chunks", restart=True)
-        return prove(self, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ExportRun, "_prove", paused)
-        with pytest.raises(Overtaken):
-            export(vault)
+    others = partial(begin if is_killed else partial(export, vault), layout="chunks", restart=True)
+    before_call(monkeypatch, ExportRun, "_prove", others)
+    with pytest.raises(Overtaken):
+        export(vault)
     assert bool(archive_of(vault.root).generations()) == (not is_killed)
     export(vault, layout="chunks")
     assert archive_of(vault.root).manifest().layout == "chunks"
@@ -186,17 +178,7 @@ def test_late_restart_changes_nothing_of_a_published_generation(
 ) -> None:
     """The unfinished run is resumed and published between the look at its plan and the record that it is given up."""
     begin()
-    from streamvault.exporter import plan as module  # noqa: PLC0415
-
-    end = module.end_plan
-
-    def late(*arguments: Any) -> str:
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "end_plan", end)
-            assert export(vault).resumed
-        return end(*arguments)
-
-    monkeypatch.setattr(module, "end_plan", late)
+    before_call(monkeypatch, planning, "end_plan", lambda: export(vault))
     report = export(vault, layout="chunks", restart=True)
     assert (report.unchanged, report.gave_up) == (True, None)
     assert not [key for key in contents(vault.root) if "/_work/" in key]
@@ -212,17 +194,17 @@ def test_rotation_has_the_option(vault: Vault, begin: Callable[..., None]) -> No
 
 
 def test_command_says_what_it_would_resume_or_give_up(
-    vault: Vault, begin: Callable[..., None], capfd: pytest.CaptureFixture[str], tmp_path: Path
+    vault: Vault, begin: Callable[..., None], ran: Ran, tmp_path: Path
 ) -> None:
     root = f"file://{tmp_path}/vault"
     object.__setattr__(vault, "root", root)
     begin()
     command = ["export", vault.uri(), root, "--master", "inline", "--dry-run"]
-    assert main(command) == 0
-    assert f"would resume the unfinished generation 1 of {root}/{NAME}" in (out := capfd.readouterr().out)
+    assert f"would resume the unfinished generation 1 of {root}/{NAME}" in (out := ran(*command).out)
     assert "an unfinished run with content events, layout events, compress none, range size 4KiB" in out
     assert main([*command, "--layout", "chunks"]) == 2
-    assert main([*command, "--layout", "chunks", "--restart"]) == 0
-    assert "gives up" in capfd.readouterr().out
-    assert main([*command, "--layout", "chunks", "--restart", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["gave_up"]["range_size"] == RANGE_SIZE
+    assert "gives up" in ran(*command, "--layout", "chunks", "--restart").out
+    assert (
+        json.loads(ran(*command, "--layout", "chunks", "--restart", "--json").out)["gave_up"]["range_size"]
+        == RANGE_SIZE
+    )

@@ -23,8 +23,9 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamName
+from testkit.killed import before_call
 from testkit.scenes import SEGMENT, Place
-from testkit.small_archives import KINDS, NAME
+from testkit.small_archives import KINDS, NAME, before_a_decision
 
 KIND_IDS = ["events", "chunks", "zstd"]
 
@@ -203,18 +204,15 @@ def test_run_whose_generation_has_expired_before_its_manifest_arrives_is_a_confl
 ) -> None:
     """Its manifest finds its name free, as the other run's was deleted with the generation."""
     place.fill([b"one"])
-    archive, put = archive_of(place), ObstoreStore.put
+    archive = archive_of(place)
 
-    def late(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
-        if key.endswith(manifest_key(GenerationSpan.of(1))):
-            monkeypatch.setattr(ObstoreStore, "put", put)
-            rotate_stream(place.uri(), place.root, master="inline")
-            place.write(NAME, SEGMENT, [b"two"])
-            rotate_stream(place.uri(), place.root, keep=1, master="inline")
-            assert archive.generations() == [2]
-        put(self, key, data)
+    def others() -> None:
+        rotate_stream(place.uri(), place.root, master="inline")
+        place.write(NAME, SEGMENT, [b"two"])
+        rotate_stream(place.uri(), place.root, keep=1, master="inline")
+        assert archive.generations() == [2]
 
-    monkeypatch.setattr(ObstoreStore, "put", late)
+    before_a_decision(monkeypatch, others, part=manifest_key(GenerationSpan.of(1)))
     with pytest.raises(Conflict, match="it has since expired"):
         export_stream(place.uri(), place.root, master="inline")
     assert archive.generations() == [2]
@@ -226,14 +224,8 @@ def test_plan_of_a_generation_that_was_published_meanwhile_is_removed(
 ) -> None:
     """It is created when the other run has published the generation and removed its plan."""
     place.fill([b"one"])
-    archive, create = archive_of(place), planning.create_plan
-
-    def late(*arguments: Any) -> Any:
-        monkeypatch.setattr(planning, "create_plan", create)
-        export_stream(place.uri(), place.root, master="inline")
-        return create(*arguments)
-
-    monkeypatch.setattr(planning, "create_plan", late)
+    archive = archive_of(place)
+    before_call(monkeypatch, planning, "create_plan", lambda: export_stream(place.uri(), place.root, master="inline"))
     with place.store as store:
         planned = settle_plan(archive, store, ExportOptions())
     assert (planned.plan, planned.newest) == (None, archive.manifest())

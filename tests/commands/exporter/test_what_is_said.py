@@ -17,6 +17,7 @@ from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.layouts.windows import MIN_WINDOW, WINDOW, check_window
 from testkit.small_archives import KINDS, NAME, Vault, a_root, a_vault, archive_of
 from testkit.streams import make_byte_stream
+from tests.told import Ran
 
 INLINE = ("--master", "inline")
 
@@ -24,58 +25,51 @@ INLINE = ("--master", "inline")
 vault = a_vault(b"one", b"two")
 
 
-def test_unchanged_export_repeats_the_fingerprint(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unchanged_export_repeats_the_fingerprint(vault: Vault, ran: Ran) -> None:
     first = vault.export()
     assert first.fingerprint == archive_of(vault.root).fingerprint()
     for more in ((), ("--dry-run",)):
-        assert main(["export", vault.uri(), vault.root, *INLINE, *more, "--json"]) == 0
-        report = json.loads(capfd.readouterr().out)
+        report = json.loads(ran("export", vault.uri(), vault.root, *INLINE, *more, "--json").out)
         assert (report["unchanged"], report["fingerprint"]) == (True, first.fingerprint)
-        assert main(["export", vault.uri(), vault.root, *INLINE, *more]) == 0
-        assert first.fingerprint in capfd.readouterr().out
+        assert first.fingerprint in ran("export", vault.uri(), vault.root, *INLINE, *more).out
     vault.add(b"three")
-    assert main(["export", vault.uri(), vault.root, *INLINE, "--dry-run", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["fingerprint"] == ""
+    assert json.loads(ran("export", vault.uri(), vault.root, *INLINE, "--dry-run", "--json").out)["fingerprint"] == ""
 
 
 @pytest.mark.parametrize("verb", ["export", "rotate"])
-def test_dry_run_says_what_it_guesses(vault: Vault, verb: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_says_what_it_guesses(vault: Vault, verb: str, ran: Ran) -> None:
     line = [verb, vault.uri(), vault.root, "--layout", "chunks", *INLINE, "--dry-run"]
-    assert main(line) == 0
-    assert "about" not in capfd.readouterr().out, "the sample has all events"
+    assert "about" not in ran(*line).out, "the sample has all events"
     vault.add(*[b"x" * 100_000] * 20)  # more than the sample
-    assert main(line) == 0
-    assert "about 2" in capfd.readouterr().out
-    assert main([*line, "--json"]) == 0
-    report = json.loads(capfd.readouterr().out)
+    assert "about 2" in ran(*line).out
+    report = json.loads(ran(*line, "--json").out)
     assert report.get("export", report)["events_estimated"]
 
 
-def test_range_that_was_moved_twice_counts_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_range_that_was_moved_twice_counts_once(tmp_path: Path, ran: Ran) -> None:
     vault = Vault(tmp_path)
     vault.make(60, largest=200)
     line = ["export", vault.uri(), vault.root, *INLINE, "--range-size", "40"]  # most ranges begin inside an event
-    assert main([*line, "--json"]) == 0
-    report = json.loads(capfd.readouterr().out)
+    report = json.loads(ran(*line, "--json").out)
     assert report["moved_bytes"] == report["bytes"] > 0
 
 
-def test_time_that_timeline_prints_chooses_its_generation(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_time_that_timeline_prints_chooses_its_generation(vault: Vault, ran: Ran) -> None:
     for number in (1, 2):
         vault.add(b"more")
         assert vault.export().generation == number
-    assert main(["timeline", f"{vault.root}/{NAME}"]) == 0
-    rows = [line.split() for line in capfd.readouterr().out.splitlines()[3:]]
+    rows = [line.split() for line in ran("timeline", f"{vault.root}/{NAME}").out.splitlines()[3:]]
     assert [row[0] for row in rows] == ["1", "2"]
     for number, day, hour, *_ in rows:
         line = ["import", f"{vault.root}/{NAME}", f"{vault.uri()}-restored", "--at", f"{day} {hour}", *INLINE]
-        assert main([*line, "--dry-run", "--json"]) == 0
-        assert json.loads(capfd.readouterr().out)["generation"] == int(number)
+        assert json.loads(ran(*line, "--dry-run", "--json").out)["generation"] == int(number)
 
 
-def test_limit_below_zero_is_refused_like_any_number(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["cat", f"{vault.root}/{NAME}", "--limit", "-1"]) == 2
-    assert capfd.readouterr().err == "streamvault: --limit must be at least 0: -1\n"
+def test_limit_below_zero_is_refused_like_any_number(vault: Vault, ran: Ran) -> None:
+    assert (
+        ran("cat", f"{vault.root}/{NAME}", "--limit", "-1", code=2).err
+        == "streamvault: --limit must be at least 0: -1\n"
+    )
 
 
 MIB = 1024 * 1024
@@ -117,13 +111,12 @@ def test_export_rejects_a_window_that_is_too_small(
     assert capfd.readouterr().err.count("\n") == bool(code)
 
 
-def test_import_rejects_a_window_below_the_minimum(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_import_rejects_a_window_below_the_minimum(tmp_path: Path, ran: Ran) -> None:
     vault = Vault(tmp_path, root=f"file://{tmp_path}/vault")
     vault.make(events=20)
     vault.export("chunks", "zstd")
     line = ["import", vault.archive, f"local://{tmp_path}/streams/scope/restored", "--master", "inline"]
-    assert main([*line, "--window", "8MiB"]) == 2
-    assert "--window must be at least 16MiB: 8MiB" in capfd.readouterr().err
+    assert "--window must be at least 16MiB: 8MiB" in ran(*line, "--window", "8MiB", code=2).err
     assert [found.stream for found in vault.listed(own=True)] == [NAME.stream]
     assert main([*line, "--window", "16MiB"]) == 0
 
@@ -144,17 +137,14 @@ def test_window_must_fit_the_ranges_of_an_existing_plan(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
-def test_window_of_an_export_with_nothing_new_is_checked_too(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], more: tuple[str, ...]
-) -> None:
+def test_window_of_an_export_with_nothing_new_is_checked_too(tmp_path: Path, ran: Ran, more: tuple[str, ...]) -> None:
     """The archive's content decides the layout."""
     vault = Vault(tmp_path)
     with vault.store as store:
         make_byte_stream(store, NAME)
     line = ["export", vault.uri(), vault.root, "--master", "inline"]
     assert main([*line, "--content", "bytes"]) == 0
-    assert main([*line, *more, "--range-size", "128MiB"]) == 2
-    assert "the window must be at least the range size" in capfd.readouterr().err
+    assert "the window must be at least the range size" in ran(*line, *more, "--range-size", "128MiB", code=2).err
 
 
 class Heard(Progress):

@@ -21,7 +21,6 @@ from streamvault import (
     translate,
     write_table,
 )
-from streamvault.cli import main
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.report import CarriedGroup
 from streamvault.exporter import plan as planning
@@ -35,11 +34,12 @@ from streamvault.manifests.manifest import Manifest
 from streamvault.streamstore import lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
-from testkit.killed import Killed, killed
+from testkit.killed import stopped_at
 from testkit.scenes import killed_at_its_end
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, contents, merge, replace_object
 from testkit.streams import make_byte_stream
 from tests.memory_groups import THERE, MemoryGroups
+from tests.told import Ran
 
 EVENT = 12
 """Bytes of each event, with its header."""
@@ -140,13 +140,11 @@ def test_a_group_reads_what_only_the_archive_still_has(vault: Vault, groups: Mem
     assert groups.reached() == cut(2, 9, stream=THERE)
 
 
-def test_positions_are_those_of_the_plan(vault: Vault, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_are_those_of_the_plan(vault: Vault, groups: MemoryGroups) -> None:
     """A run that resumes another one archives up to its tail."""
     groups.add(cut(2, 2))
-    with monkeypatch.context() as patch:
-        patch.setattr(ExportRun, "_prove", killed)
-        with pytest.raises(Killed):
-            export(vault)
+    with stopped_at(ExportRun, "_prove"):
+        export(vault)
     add(vault, 5)
     groups.add(cut(12, 12))
     resumed = export(vault, reader_groups=False)
@@ -156,14 +154,10 @@ def test_positions_are_those_of_the_plan(vault: Vault, groups: MemoryGroups, mon
     assert [one.position for one in export(vault).reader_groups] == [cut(12, 12).to_json()]
 
 
-def test_an_unfinished_run_without_groups_gets_none(
-    vault: Vault, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_run_without_groups_gets_none(vault: Vault, groups: MemoryGroups) -> None:
     groups.add(cut(2, 2))
-    with monkeypatch.context() as patch:
-        patch.setattr(ExportRun, "_prove", killed)
-        with pytest.raises(Killed):
-            export(vault, reader_groups=False)
+    with stopped_at(ExportRun, "_prove"):
+        export(vault, reader_groups=False)
     with pytest.raises(Usage, match="an unfinished run has other options: no reader_groups=True"):
         export(vault)
     report = export(vault, restart=True)
@@ -367,23 +361,19 @@ def test_rotate_and_follow_note_groups_too(vault: Vault, groups: MemoryGroups) -
     assert [one.position for one in followed.reader_groups] == [cut(4, 4).to_json()]
 
 
-def test_what_is_noted_is_shown(vault: Vault, groups: MemoryGroups, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_noted_is_shown(vault: Vault, groups: MemoryGroups, ran: Ran) -> None:
     export(vault, reader_groups=False)
     groups.add(cut(3, 3))
     groups.add(cut(5, 5), StreamName(NAME.scope, "other"), name="two")
     command = ["export", vault.uri(), vault.root, "--reader-groups", "--master", "inline"]
-    assert main(command) == 0
-    assert "reader group app: noted" in capfd.readouterr().out
+    assert "reader group app: noted" in ran(*command).out
     assert [entry.group_names for entry in show_timeline(vault.archive).entries] == [None, ("app", "two")]
-    assert main(["timeline", vault.archive]) == 0
-    assert "app, two" in capfd.readouterr().out
-    assert main(["show", vault.archive]) == 0
-    shown = capfd.readouterr().out
+    assert "app, two" in ran("timeline", vault.archive).out
+    shown = ran("show", vault.archive).out
     assert "reader group app: 0.#epoch.0:36 1.#epoch.0:36\n" in shown
     assert "reader group two: 0.#epoch.0:60 1.#epoch.0:60 (the group reads other streams, too: scope/other)" in shown
     command = ["import", vault.archive, vault.uri(THERE), "--reader-groups", "--master", "inline"]
-    assert main(command) == 0
-    printed = capfd.readouterr().out
+    printed = ran(*command).out
     assert "reader group app: created\n" in printed
     assert f"  continues at {json.dumps(cut(5, 5, stream=THERE).to_json())}" in printed
 

@@ -37,7 +37,7 @@ from streamvault.streamstore.own import MOST_TAGS
 from testkit.scenes import BACK, restore, stopped_after
 from testkit.small_archives import NAME, Vault, a_root, a_vault, archive_of
 from testkit.streams import events_of
-from tests.told import assert_ends
+from tests.told import Ran, Restored, assert_ends
 
 vault = a_vault(events=60, exports=[("chunks", "")], on_disk=True)
 """An archive of a stream with scales and a truncated head; the stream is deleted."""
@@ -52,21 +52,16 @@ def numbers(vault: Vault, stream: StreamName = NAME) -> list[SegmentId]:
 
 
 @pytest.mark.parametrize("offsets", ["keep", "shift"])
-def test_deleted_stream_comes_back_under_its_name(
-    vault: Vault, offsets: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_deleted_stream_comes_back_under_its_name(vault: Vault, offsets: str, restored: Restored) -> None:
     events, old = vault.events(), numbers(vault)
     before = vault.described
     for turn in range(2):
         delete(vault)
-        capfd.readouterr()
-        assert restore(vault, to=NAME) == 4
-        refused = capfd.readouterr().err
+        refused = restored(vault, to=NAME, code=4).err
         assert "the name was used before" in refused
         assert "--numbers map" in refused
         assert not vault.exists()
-        assert restore(vault, "--numbers", "map", "--offsets", offsets, to=NAME) == 0
-        report = json.loads(capfd.readouterr().out)
+        report = json.loads(restored(vault, "--numbers", "map", "--offsets", offsets, to=NAME).out)
         new = numbers(vault)
         assert [segment.epoch for segment in new] == [segment.epoch for segment in old]
         assert set(new).isdisjoint(old)
@@ -84,20 +79,17 @@ def test_deleted_stream_comes_back_under_its_name(
             assert found == [str(pointer) for pointer, _ in restored], turn
 
 
-def test_restored_stream_is_recognized_and_read_back(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_restored_stream_is_recognized_and_read_back(vault: Vault, restored: Restored) -> None:
     delete(vault)
-    assert restore(vault, "--numbers", "map", to=NAME) == 0
-    first = json.loads(capfd.readouterr().out)
+    first = json.loads(restored(vault, "--numbers", "map", to=NAME).out)
     for options, verified in (((), False), (("--again",), True)):
-        assert restore(vault, "--numbers", "map", *options, to=NAME) == 0
-        again = json.loads(capfd.readouterr().out)
+        again = json.loads(restored(vault, "--numbers", "map", *options, to=NAME).out)
         assert (again["unchanged"], again["verified"]) == (True, verified)
         assert (again["renumbered"], again["events"]) == (first["renumbered"], first["events"])
 
 
-def test_unused_name_keeps_its_numbers(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert restore(vault, "--numbers", "map") == 0
-    assert json.loads(capfd.readouterr().out)["renumbered"] == {}
+def test_unused_name_keeps_its_numbers(vault: Vault, restored: Restored) -> None:
+    assert json.loads(restored(vault, "--numbers", "map").out)["renumbered"] == {}
     assert numbers(vault, BACK) == numbers(vault)
 
 
@@ -112,18 +104,16 @@ def test_unfinished_import_is_resumed_with_its_numbers(vault: Vault) -> None:
     assert vault.payloads() == payloads
 
 
-def test_translate_prints_a_line_for_each(vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_translate_prints_a_line_for_each(vault: Vault, tmp_path: Path, ran: Ran) -> None:
     head, tail = vault.described.head, vault.described.tail
     pointer, _ = vault.events()[7]
     assert restore(vault) == 0
     delete(vault)
     assert restore(vault, "--numbers", "map", to=NAME) == 0
-    capfd.readouterr()
     file = tmp_path / "cut.json"
     file.write_text(json.dumps(tail.to_json()))
     given = [str(pointer), json.dumps(head.to_json()), str(file)]
-    assert main(["translate", vault.archive, vault.uri(), *given]) == 0
-    lines = capfd.readouterr().out.splitlines()
+    lines = ran("translate", vault.archive, vault.uri(), *given).out.splitlines()
     described = vault.described
     assert json.loads(lines[1]) == described.head.to_json()
     assert json.loads(lines[2]) == described.tail.to_json()
@@ -132,8 +122,9 @@ def test_translate_prints_a_line_for_each(vault: Vault, tmp_path: Path, capfd: p
     assert new.segment.number > pointer.segment.number
     # and back, from stream to stream
     there = EventPointer(BACK, pointer.segment, pointer.offset, pointer.length)
-    assert main(["translate", vault.uri(), vault.uri(BACK), lines[0], "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["positions"] == [{"old": lines[0], "new": str(there), "reader_group": ""}]
+    assert json.loads(ran("translate", vault.uri(), vault.uri(BACK), lines[0], "--json").out)["positions"] == [
+        {"old": lines[0], "new": str(there), "reader_group": ""}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,19 +137,20 @@ def test_translate_prints_a_line_for_each(vault: Vault, tmp_path: Path, capfd: p
         ("{}", 2, "a stream cut is a JSON object"),
     ],
 )
-def test_wrong_positions(vault: Vault, position: str, code: int, said: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", vault.archive, vault.uri(), position]) == code
-    error = capfd.readouterr().err
+def test_wrong_positions(vault: Vault, position: str, code: int, said: str, ran: Ran) -> None:
+    error = ran("translate", vault.archive, vault.uri(), position, code=code).err
     assert len(error.splitlines()) == 1
     assert re.search(said, error), error
 
 
-def test_streams_of_other_shape_have_no_common_positions(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_streams_of_other_shape_have_no_common_positions(vault: Vault, ran: Ran) -> None:
     described = vault.described
     scaling = replace(described.configuration.scaling, min_segments=len(described.epochs[0].segments) + 1)
     vault.create_stream(BACK, replace(described.configuration, scaling=scaling))
-    assert main(["translate", vault.archive, vault.uri(BACK), "scope/stream/0.#epoch.0:0-8"]) == 1
-    assert "have different histories" in capfd.readouterr().err
+    assert (
+        "have different histories"
+        in ran("translate", vault.archive, vault.uri(BACK), "scope/stream/0.#epoch.0:0-8", code=1).err
+    )
 
 
 def test_written_to_since_is_said(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
@@ -172,15 +164,17 @@ def test_written_to_since_is_said(vault: Vault, capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().err.count(said) == 2
 
 
-def test_archived_stream_itself_is_not_taken_for_restored(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_archived_stream_itself_is_not_taken_for_restored(vault: Vault, restored: Restored) -> None:
     for options in ((), ("--again",), ("--dry-run",), ("--again", "--numbers", "map")):
-        assert restore(vault, *options, to=NAME) == 4
-        assert "this is the archived stream itself, and nothing was restored into it" in capfd.readouterr().err
+        assert (
+            "this is the archived stream itself, and nothing was restored into it"
+            in restored(vault, *options, to=NAME, code=4).err
+        )
 
 
 @pytest.mark.parametrize("numbers", ["keep", "map"])
 def test_restore_into_a_rebuilt_cluster_is_told_from_the_archived_stream(
-    vault: Vault, numbers: str, capfd: pytest.CaptureFixture[str]
+    vault: Vault, numbers: str, restored: Restored
 ) -> None:
     """It has the same address, name, segments and bytes; a retry of the import must find it restored."""
     lost = vault.described
@@ -190,10 +184,8 @@ def test_restore_into_a_rebuilt_cluster_is_told_from_the_archived_stream(
     assert found.epochs == lost.epochs
     (tag,) = set(found.configuration.tags) - set(lost.configuration.tags)
     assert tag.startswith("streamvault-restored:")
-    capfd.readouterr()
     for again in (False, True):
-        assert restore(vault, "--numbers", numbers, *(["--again"] if again else []), to=NAME) == 0
-        report = json.loads(capfd.readouterr().out)
+        report = json.loads(restored(vault, "--numbers", numbers, *(["--again"] if again else []), to=NAME).out)
         assert (report["unchanged"], report["verified"]) == (True, again)
     assert restore(vault) == 0
     assert vault.configuration(BACK) == lost.configuration
@@ -211,13 +203,15 @@ def test_stream_with_as_many_tags_as_are_possible_is_restored_into_a_rebuilt_clu
     assert vault.configuration().tags == tags
 
 
-def test_restored_stream_that_is_archived_is_a_source(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_restored_stream_that_is_archived_is_a_source(vault: Vault, ran: Ran) -> None:
     """Its tag names the restore that made it, not each later one."""
     shutil.rmtree(vault.folder / "streams")
     assert restore(vault, to=NAME) == 0
     report = export_stream(vault.uri(), vault.root, line="2", master="inline")
-    assert main(["import", report.archive, vault.uri(), "--master", "inline", "--again"]) == 4
-    assert "this is the archived stream itself" in capfd.readouterr().err
+    assert (
+        "this is the archived stream itself"
+        in ran("import", report.archive, vault.uri(), "--master", "inline", "--again", code=4).err
+    )
     assert main(["import", report.archive, vault.uri(BACK), "--master", "inline"]) == 0
     assert not [tag for tag in vault.configuration(BACK).tags if tag.startswith("streamvault-")]
 
@@ -274,16 +268,14 @@ def test_counterparts_need_the_same_shape() -> None:
     assert counterparts(ROLLED[:2], [ROLLED[0], kept]) is None
 
 
-def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, ran: Ran) -> None:
     assert restore(vault, "--numbers", "map") == 0
     vault.add(b"later")
     described, events = vault.described, vault.events()
     tail, copied = described.tail, vault.describe(BACK)
-    capfd.readouterr()
 
     def refused(position: str) -> str:
-        assert main(["translate", vault.uri(), vault.uri(BACK), position]) == 1
-        return capfd.readouterr().err
+        return ran("translate", vault.uri(), vault.uri(BACK), position, code=1).err
 
     place = vault.uri(BACK).removesuffix(f"/{BACK}")
     last, segment = events[-1][0], events[-1][0].segment
@@ -306,7 +298,7 @@ def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, capfd
     )
 
 
-def test_positions_of_the_common_beginning_are_translated(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_positions_of_the_common_beginning_are_translated(vault: Vault, ran: Ran) -> None:
     assert restore(vault, "--numbers", "map") == 0
     with vault.store as store:
         events, tail = list(events_of(store, BACK)), store.describe(BACK).tail
@@ -322,9 +314,10 @@ def test_positions_of_the_common_beginning_are_translated(vault: Vault, capfd: p
     assert found == [str(pointer) for pointer, _ in events]
     cut = json.dumps(tail.to_json()).replace("back", "stream")
     assert translate(vault.uri(), vault.uri(BACK), [cut]).positions[0].new == tail.to_json()
-    capfd.readouterr()
-    assert main(["translate", vault.uri(), vault.uri(BACK), f"{new.in_stream(NAME)}:0-8"]) == 1
-    assert "no segment of the stream corresponds to this one" in capfd.readouterr().err
+    assert (
+        "no segment of the stream corresponds to this one"
+        in ran("translate", vault.uri(), vault.uri(BACK), f"{new.in_stream(NAME)}:0-8", code=1).err
+    )
 
 
 def test_common_counterparts_end_where_histories_differ() -> None:
@@ -449,12 +442,14 @@ def test_sealed_stream_was_read_to_its_end(vault: Vault) -> None:
         assert new == StreamCut(PART, tail.offsets).to_json()
 
 
-def test_command_line_takes_it(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_line_takes_it(vault: Vault, ran: Ran) -> None:
     written, _ = cuts(vault)
     assert main(["copy", vault.uri(), vault.uri(PART), "--to", json.dumps(written), "--master", "inline"]) == 0
     written, _ = cuts(vault, with_open=True)
-    assert main(["copy", vault.uri(), vault.uri(PART), "--to", json.dumps(written), "--master", "inline"]) == 2
-    assert "is still open" in capfd.readouterr().err
+    assert (
+        "is still open"
+        in ran("copy", vault.uri(), vault.uri(PART), "--to", json.dumps(written), "--master", "inline", code=2).err
+    )
 
 
 def test_request_keeps_it_until_it_is_processed(vault: Vault) -> None:

@@ -22,6 +22,7 @@ from streamvault.streamstore.own import UNFINISHED
 from testkit.scenes import BACK, killed_at_its_end, restore, stopped_after
 from testkit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_vault
 from testkit.streams import append_events
+from tests.told import Ran, Restored
 
 Stop = Callable[[], None]
 
@@ -52,24 +53,18 @@ def is_second(vault: Vault, *options: str) -> bool:
 
 
 @pytest.mark.parametrize("options", [(), ("--again",), ("--offsets", "shift")], ids=" ".join)
-def test_same_command_resumes_its_older_generation(
-    vault: Vault, options: tuple[str, ...], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_same_command_resumes_its_older_generation(vault: Vault, options: tuple[str, ...], restored: Restored) -> None:
     begin(vault, *options)
     grow(vault)
-    capfd.readouterr()
-    assert restore(vault, *options, "--dry-run") == 0
-    assert json.loads(capfd.readouterr().out)["generation"] == 2
-    assert restore(vault, *options) == 0
-    told = capfd.readouterr()
+    assert json.loads(restored(vault, *options, "--dry-run").out)["generation"] == 2
+    told = restored(vault, *options)
     report = json.loads(told.out)
     assert (report["resumed"], report["generation"]) == (True, 2)
     (line,) = [line for line in told.err.splitlines() if "the archive has generation 3" in line]
     assert "up to generation 2" in line
     assert report["warnings"] == [line.removeprefix("warning: ")]
     assert is_second(vault, *options)
-    assert restore(vault) == 4, "it is finished now"
-    assert "the stream exists" in capfd.readouterr().err
+    assert "the stream exists" in restored(vault, code=4).err
     assert restore(vault, "--again") == 4, "and not the newest"
 
 
@@ -81,50 +76,42 @@ def test_generation_begun_is_resumed_after_a_merge(vault: Vault) -> None:
     assert is_second(vault)
 
 
-def test_import_begun_with_a_generation_is_resumed_without(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_import_begun_with_a_generation_is_resumed_without(vault: Vault, restored: Restored) -> None:
     begin(vault, "--generation", "1")
-    capfd.readouterr()
-    assert restore(vault) == 0
-    told = capfd.readouterr()
+    told = restored(vault)
     assert json.loads(told.out)["generation"] == 1
     assert "the archive has generation 2" in told.err
 
 
-def test_another_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_another_generation_is_refused(vault: Vault, restored: Restored) -> None:
     begin(vault)
     grow(vault)
     before = vault.describe(BACK)
     for other in (("--generation", "3"), ("--generation", "1"), ("--at", "2999-01-01T00:00:00Z")):
-        capfd.readouterr()
-        assert restore(vault, *other) == 4
-        line = capfd.readouterr().err.splitlines()[-1]
+        line = restored(vault, *other, code=4).err.splitlines()[-1]
         assert "unfinished target of an import up to generation 2, not " in line
         assert "--generation 2" in line
     assert vault.describe(BACK) == before
     assert restore(vault, "--generation", "2") == 0
 
 
-def test_import_of_another_archive_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_import_of_another_archive_is_refused(vault: Vault, restored: Restored) -> None:
     begin(vault)
     elsewhere = replace(vault, root=f"{vault.root}-2")
     Path(vault.folder, "vault-2").mkdir()
     elsewhere.export()
-    capfd.readouterr()
-    assert restore(elsewhere) == 4
-    assert "the unfinished target of" in capfd.readouterr().err
+    assert "the unfinished target of" in restored(elsewhere, code=4).err
 
 
-def test_expired_generation_is_refused(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_expired_generation_is_refused(vault: Vault, restored: Restored) -> None:
     begin(vault)
     grow(vault)
     rotate_stream(vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, keep=1, master="inline")
-    capfd.readouterr()
-    assert restore(vault) == 4
-    assert "up to generation 2, not 3" in capfd.readouterr().err
+    assert "up to generation 2, not 3" in restored(vault, code=4).err
 
 
 def test_import_killed_at_its_end_is_finished(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, restored: Restored
 ) -> None:
     with killed_at_its_end(monkeypatch):
         restore(vault)
@@ -138,9 +125,7 @@ def test_import_killed_at_its_end_is_finished(
     with monkeypatch.context() as patch:
         patch.setattr(ImportRun, "_verify", failing_verify)
         assert restore(vault) == 1, "stopped once more, while it reads back"
-    capfd.readouterr()
-    assert restore(vault) == 0
-    assert json.loads(capfd.readouterr().out)["generation"] == 2
+    assert json.loads(restored(vault).out)["generation"] == 2
     assert is_second(vault)
     assert not vault.exists(lease_stream(BACK))
 
@@ -149,14 +134,10 @@ def failing_verify(*_: Any) -> Any:
     raise Failed("stopped for a test")
 
 
-def test_other_options_than_those_of_the_unfinished_import_are_named(
-    vault: Vault, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_other_options_than_those_of_the_unfinished_import_are_named(vault: Vault, restored: Restored) -> None:
     begin(vault, "--offsets", "shift", "--numbers", "map")
     for options in ((), ("--numbers", "map"), ("--offsets", "shift", "--dry-run"), ("--generation", "2")):
-        capfd.readouterr()
-        assert restore(vault, *options) == 2
-        told = capfd.readouterr().err
+        told = restored(vault, *options, code=2).err
         assert "an unfinished import has other options: --offsets shift, --numbers map" in told
         assert "To give it up, end its run, then delete the stream" in told
     vault.add(b"third")
@@ -171,30 +152,27 @@ KEPT = replace(NAME, stream="kept")
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
 def test_import_again_verifies_what_is_there(
-    tmp_path: Path, kind: tuple[str, str], capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, kind: tuple[str, str], ran: Ran, restored: Restored
 ) -> None:
     vault = Vault(tmp_path, f"file://{tmp_path}/vault")
     vault.make(events=40)
     vault.export(*kind)  # type: ignore[arg-type]
-    assert restore(vault, "--again") == 0
-    first = json.loads(capfd.readouterr().out)
+    first = json.loads(restored(vault, "--again").out)
     assert not first["unchanged"]
-    assert restore(vault) == 0
-    again = json.loads(capfd.readouterr().out)
+    again = json.loads(restored(vault).out)
     assert (again["unchanged"], again["verified"], again["moved_bytes"]) == (True, False, 0)
-    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--dry-run"]) == 0
-    assert "nothing to restore" in capfd.readouterr().out
-    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline"]) == 0
-    assert "already restored" in capfd.readouterr().out
-    assert restore(vault, "--again", "--dry-run") == 0
-    assert json.loads(capfd.readouterr().out.splitlines()[-1])["unchanged"]
-    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--again", "--dry-run"]) == 0
-    assert "would read back and verify" in capfd.readouterr().out
-    assert restore(vault, "--again") == 0
-    second = json.loads(capfd.readouterr().out)
+    assert "nothing to restore" in ran("import", vault.archive, vault.uri(BACK), "--master", "inline", "--dry-run").out
+    assert "already restored" in ran("import", vault.archive, vault.uri(BACK), "--master", "inline").out
+    assert json.loads(restored(vault, "--again", "--dry-run").out.splitlines()[-1])["unchanged"]
+    assert (
+        "would read back and verify"
+        in ran("import", vault.archive, vault.uri(BACK), "--master", "inline", "--again", "--dry-run").out
+    )
+    second = json.loads(restored(vault, "--again").out)
     assert (second["unchanged"], second["events"], second["moved_bytes"]) == (True, first["events"], 0)
-    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--again"]) == 0
-    assert "read back and verified" in capfd.readouterr().out
+    assert (
+        "read back and verified" in ran("import", vault.archive, vault.uri(BACK), "--master", "inline", "--again").out
+    )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +185,7 @@ def test_import_again_verifies_what_is_there(
     ],
 )
 def test_dry_run_warns_of_what_a_retention_policy_may_delete(
-    tmp_path: Path, policy: Retention, said: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, policy: Retention, said: str, restored: Restored
 ) -> None:
     vault = Vault(tmp_path, f"file://{tmp_path}/vault")
     with vault.store as store:
@@ -215,16 +193,13 @@ def test_dry_run_warns_of_what_a_retention_policy_may_delete(
         store.create_stream(NAME, StreamConfiguration(retention=policy))
     vault.add(*[b"event" * 25] * 10)
     vault.export()
-    capfd.readouterr()
-    assert restore(vault, "--dry-run") == 0
-    warnings = json.loads(capfd.readouterr().out)["warnings"]
+    warnings = json.loads(restored(vault, "--dry-run").out)["warnings"]
     if said:
         (warning,) = warnings
         assert re.search(f"the archived retention policy {said}.*; --retention off ", warning)
     else:
         assert not warnings
-    assert restore(vault, "--retention", "off") == 0
-    assert not json.loads(capfd.readouterr().out)["warnings"]
+    assert not json.loads(restored(vault, "--retention", "off").out)["warnings"]
     assert vault.configuration(BACK) == StreamConfiguration()
     assert main(["import", vault.archive, vault.uri(KEPT), "--master", "inline"]) == 0
     assert vault.configuration(KEPT).retention == policy

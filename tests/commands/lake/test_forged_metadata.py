@@ -23,6 +23,7 @@ from streamvault.lake.table import find_options
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.uri import RootAddress
+from testkit.killed import before_call
 from testkit.small_archives import NAME, Vault
 
 FOLDER = f"objects/{NAME}/table/stream"
@@ -268,14 +269,12 @@ def test_metadata_that_are_changed_behind_the_check_are_refused(
     lake: Lake, ran: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit reads them again."""
-    commit = Table._do_commit
-
-    def late(table: Table, **change: Any) -> None:
-        monkeypatch.setattr(Table, "_do_commit", commit)
-        lake.forge(lambda metadata: metadata["properties"].update({RESERVED: "planted.X"}))
-        commit(table, **change)
-
-    monkeypatch.setattr(Table, "_do_commit", late)
+    before_call(
+        monkeypatch,
+        Table,
+        "_do_commit",
+        lambda: lake.forge(lambda metadata: metadata["properties"].update({RESERVED: "planted.X"})),
+    )
     with pytest.raises(Conflict, match="has a property that may run code"):
         lake.hand_off()
     assert not ran.exists()

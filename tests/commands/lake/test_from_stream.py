@@ -28,6 +28,7 @@ from testkit.lakes import PREFIX, RESTORED, is_whole, meanwhile, rows_in, rows_o
 from testkit.scenes import lure
 from testkit.small_archives import NAME, Vault, a_vault, contents, objects_of
 from testkit.streams import append_events, frame
+from tests.told import Ran
 
 TARGET = 4 * 1024
 
@@ -303,21 +304,16 @@ def test_table_of_an_archive_is_none_of_a_stream(vault: Vault) -> None:
         hand_off(vault, table="other", raw=True, catalog="glue")
 
 
-def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_it_did(vault: Vault, ran: Ran) -> None:
     line = ["handoff", vault.uri(), "--master", "inline"]
-    assert main(line) == 2
-    assert "requires --root" in capfd.readouterr().err
+    assert "requires --root" in ran(*line, code=2).err
     line += ["--root", vault.root]
-    assert main([*line, "--dry-run"]) == 0
-    assert "about" in capfd.readouterr().out
-    assert main(line) == 0
-    assert "wrote generation 1 of scope.stream" in capfd.readouterr().out
-    assert main(line) == 0
-    assert "nothing new in the stream: scope.stream at" in capfd.readouterr().out
+    assert "about" in ran(*line, "--dry-run").out
+    assert "wrote generation 1 of scope.stream" in ran(*line).out
+    assert "nothing new in the stream: scope.stream at" in ran(*line).out
     vault.add(b"lost", b"kept")
     truncate(vault, keep=1)
-    assert main(line) == 0
-    assert "gap: scope/stream/" in capfd.readouterr().err
+    assert "gap: scope/stream/" in ran(*line).err
     assert any(key.startswith(f"{PREFIX}table/stream/generation=2/") for key in table_keys(vault.root))
     assert main(["handoff", "local:///no/stream", "--root", vault.root]) == 2
     assert main(["handoff", vault.uri(StreamName("scope", "none")), "--root", vault.root]) == 5

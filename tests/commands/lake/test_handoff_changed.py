@@ -17,9 +17,10 @@ from streamvault.lake.reports import Decode, HandoffReport
 from streamvault.lake.table import TableColumn, TableOptions
 from streamvault.layouts.keys import GenerationSpan, chunk_key, manifest_key, ranges_key
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.manifests.archive import NoSuchArchive, TableArchive
+from streamvault.manifests.archive import NoSuchArchive
 from streamvault.manifests.files import decode as decoded_file
 from streamvault.streamstore.model import StreamName
+from testkit.killed import before_call
 from testkit.lakes import generation_of, is_whole, meanwhile, rows_in, table_keys, table_of, writing
 from testkit.small_archives import (
     KINDS,
@@ -245,15 +246,12 @@ def test_plan_that_another_archives_run_has_just_recorded_is_refused(
     vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = twins_in(tmp_path)
-    real = streamvault.lake.handoff.fix_plan
 
-    def later(table: TableArchive, plan: Any) -> Any:
-        monkeypatch.setattr(streamvault.lake.handoff, "fix_plan", real)
+    def others() -> None:
         with writing(Mock(side_effect=Failed("stopped for a test"))), pytest.raises(Failed):
             hand_off(one, root=vault.root, table="twin")
-        return real(table, plan)
 
-    monkeypatch.setattr(streamvault.lake.handoff, "fix_plan", later)
+    before_call(monkeypatch, streamvault.lake.handoff, "fix_plan", others)
     with pytest.raises(Conflict, match="not from this archive"):
         hand_off(other, root=vault.root, table="twin")
     assert not [key for key in contents(vault.root) if "/_table/twin/" in key and "_manifest" in key]

@@ -34,6 +34,7 @@ from streamvault.streamstore.model import EventPointer, StreamCut
 from testkit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
 from tests.counting import counted
 from tests.spark_reads import read
+from tests.told import Ran
 
 
 def vault_of_two(folder: Path, kind: tuple[LayoutName, Compression] = KINDS[0], root: str = "") -> Vault:
@@ -208,7 +209,7 @@ def test_cat_writes_the_part_asked_for(vault: Vault, capfdbinary: pytest.Capture
 
 
 def test_cat_reports_errors_in_one_line(
-    vault: Vault, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vault: Vault, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
     assert main(["cat", vault.archive, "--generation", "9"]) == 5
     assert main(["cat", vault.archive, "--format", "xml"]) == 2
@@ -222,18 +223,14 @@ def test_cat_reports_errors_in_one_line(
     assert capfdbinary.readouterr().err.count(b"\n") == 1
 
 
-def test_cat_reports_errors_as_json_unless_it_has_written_something(
-    vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["cat", vault.archive, "--generation", "9", "--json"]) == 5
-    out, err = capfd.readouterr()
+def test_cat_reports_errors_as_json_unless_it_has_written_something(vault: Vault, tmp_path: Path, ran: Ran) -> None:
+    out, err = ran("cat", vault.archive, "--generation", "9", "--json", code=5)
     assert err.count("\n") == 1
     assert json.loads(out)["error"]["what"] == "no generation 9"
 
     damaged = vault_of_two(tmp_path, KINDS[1])
     replace_object(damaged.root, max(data_keys(damaged.root)), b"")
-    assert main(["cat", damaged.archive, "--json"]) == 3
-    out, err = capfd.readouterr()
+    out, err = ran("cat", damaged.archive, "--json", code=3)
     assert err.count("\n") == 1
     assert '"error"' not in out
 

@@ -15,9 +15,11 @@ from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 
 from streamvault import write_table
 from streamvault.common.errors import Conflict
+from streamvault.lake import handoff
 from streamvault.lake.catalogs import CatalogFailed
 from streamvault.lake.catalogs.registration import Registration, plain_address
 from streamvault.lake.reports import HandoffReport
+from testkit.killed import before_call
 from testkit.lakes import PREFIX
 from testkit.small_archives import Vault, a_vault, contents, objects_of
 
@@ -75,16 +77,7 @@ def test_nothing_is_recorded_until_a_catalog_has_answered(vault: Vault) -> None:
 
 def test_two_first_registrations_end_in_one_place(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another run registers the table elsewhere after this one has checked, and before it records."""
-    from streamvault.lake import handoff  # noqa: PLC0415
-
-    register = handoff._register
-
-    def late(*arguments: Any) -> Any:
-        monkeypatch.setattr(handoff, "_register", register)
-        hand_off(vault, "dog")
-        return register(*arguments)
-
-    monkeypatch.setattr(handoff, "_register", late)
+    before_call(monkeypatch, handoff, "_register", lambda: hand_off(vault, "dog"))
     with pytest.raises(Conflict, match=r"is registered as lake.t in .*dog.db"):
         hand_off(vault, "cat")
     assert table_of(vault, "dog").scan().to_arrow().num_rows == 2
@@ -201,17 +194,9 @@ def test_column_may_be_added_moved_or_widened(vault: Vault, change: Callable[[Ta
 def test_column_changed_meanwhile_is_a_conflict(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     hand_off(vault)
     vault.add(EVENT)
-    from streamvault.lake import handoff  # noqa: PLC0415
-
-    compare = handoff._compare
-
-    def late(*arguments: Any, **options: Any) -> None:
-        compare(*arguments, **options)
-        schema(lambda update: update.delete_column("v"))(table_of(vault))
-
-    monkeypatch.setattr(handoff, "_compare", late)
+    deletion = schema(lambda update: update.delete_column("v"))
+    before_call(monkeypatch, handoff, "_compare", lambda: deletion(table_of(vault)), after=True)
     with pytest.raises(Conflict, match="column v"):
         hand_off(vault)
     schema(lambda update: update.add_column("v", FloatType()))(table_of(vault))
-    monkeypatch.setattr(handoff, "_compare", compare)
     assert hand_off(vault).registered == (2,)

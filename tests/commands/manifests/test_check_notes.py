@@ -39,6 +39,7 @@ from streamvault.manifests.history import by_segment, with_rows
 from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import IndexEntry, SegmentEntry
 from streamvault.streamstore.model import SegmentId, StreamName
+from testkit.killed import stopped_at
 from testkit.small_archives import NAME, Vault, a_root, a_vault, archive_of, contents, objects_of, replace_object
 from testkit.streams import frame
 from tests.places import memory, place_of
@@ -167,7 +168,7 @@ def test_foreign_objects_are_reported(vault: Vault) -> None:
 
 
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Vault, Vault]:
+def begun(tmp_path: Path) -> tuple[Vault, Vault]:
     """An archive whose beginning has expired, and what a conversion of it leaves that is killed early."""
     vault = Vault(tmp_path)
     vault.make(events=20, largest=100)
@@ -175,14 +176,8 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Vault, Vault
         vault.add(b"%d" % number)
         rotate_stream(vault.uri(), vault.root, layout="chunks", keep=1, master="inline")
     target = Vault(tmp_path, a_root())
-
-    def killed(*_: object, **__: object) -> None:
-        raise Conflict("killed for a test")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(converting, "convert_generation", killed)
-        with pytest.raises(Conflict, match="killed"):
-            convert_archive(vault.archive, target.root, layout="events", master="inline")
+    with stopped_at(converting, "convert_generation"):
+        convert_archive(vault.archive, target.root, layout="events", master="inline")
     assert [key for key in contents(target.root) if "/decisions/" not in key] == []
     return vault, target
 

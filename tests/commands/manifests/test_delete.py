@@ -34,7 +34,7 @@ from streamvault.rotation.reports import RotateReport
 from streamvault.runner.runner import TaskFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName
-from testkit.killed import Killed, killed
+from testkit.killed import Killed, killed, stopped_at
 from testkit.locks import Locked
 from testkit.small_archives import (
     NAME,
@@ -463,21 +463,17 @@ def test_deletions_side_by_side_where_one_takes_back_what_it_began(
     assert is_sound(vault.root)
 
 
-def killed_before_it_truncates(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "truncate", killed)
-        with pytest.raises(Killed):
-            rotate(vault)
+def killed_before_it_truncates(vault: Vault) -> None:
+    with stopped_at(LocalStore, "truncate"):
+        rotate(vault)
 
 
 def rotate(vault: Vault) -> RotateReport:
     return rotate_stream(vault.uri(), vault.root, truncate_source=True, layout="chunks", master="inline")
 
 
-def test_rotation_that_may_still_truncate_the_source_keeps_the_archive(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed_before_it_truncates(vault, monkeypatch)
+def test_rotation_that_may_still_truncate_the_source_keeps_the_archive(vault: Vault) -> None:
+    killed_before_it_truncates(vault)
     vault.add(b"more")
     vault.export("chunks")
     for yes in (False, True):
@@ -489,10 +485,8 @@ def test_rotation_that_may_still_truncate_the_source_keeps_the_archive(
     assert is_gone(vault)
 
 
-def test_rotation_that_finds_the_source_truncated_forgets_the_note(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed_before_it_truncates(vault, monkeypatch)
+def test_rotation_that_finds_the_source_truncated_forgets_the_note(vault: Vault) -> None:
+    killed_before_it_truncates(vault)
     vault.truncate(vault.described.tail)
     rotate(vault)
     assert archive_of(vault.root).listing().truncations == ()
@@ -500,10 +494,8 @@ def test_rotation_that_finds_the_source_truncated_forgets_the_note(
     assert is_gone(vault)
 
 
-def test_archive_is_deleted_though_a_rotation_was_killed_if_the_user_says_so(
-    vault: Vault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    killed_before_it_truncates(vault, monkeypatch)
+def test_archive_is_deleted_though_a_rotation_was_killed_if_the_user_says_so(vault: Vault) -> None:
+    killed_before_it_truncates(vault)
     delete(vault, unfinished=True)
     assert is_gone(vault)
     assert delete(vault).unchanged
@@ -633,7 +625,7 @@ def test_commands_that_list_say_so(stopped: Vault, capfd: pytest.CaptureFixture[
             assert "--yes" not in told, command
 
 
-def test_it_can_be_read(stopped: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_can_be_read(stopped: Vault) -> None:
     before = contents(stopped.root)
     for command in READ:
         assert main(words(stopped, command)) == 0, command

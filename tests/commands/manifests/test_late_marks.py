@@ -204,7 +204,7 @@ def test_check_of_which_a_task_fails_marks_nothing(vault: Vault, monkeypatch: py
     assert marks_of(vault) == []
 
 
-def test_mark_for_another_stream_is_damage_and_not_believed(vault: Vault, tmp_path: Path) -> None:
+def test_mark_for_another_stream_is_damage_and_not_believed(vault: Vault) -> None:
     """A mark was copied from another archive."""
     read_all(vault)
     mark = find_checked(objects_of(vault.root), NAME, GenerationSpan.of(3))

@@ -52,6 +52,7 @@ from streamvault.rotation.rotate import expire
 from streamvault.runner.opening import Tasks
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
+from testkit.killed import before_call
 from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, merge, replace_object
 
 NEWEST = GenerationSpan.of(3)
@@ -230,19 +231,17 @@ def test_publication_under_way_is_no_damage(vault: Vault, monkeypatch: pytest.Mo
 def test_publication_between_a_listing_and_the_look_for_its_plan_is_no_damage(
     vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive, size = archive_of(vault.root), ObstoreStore.size
+    archive = archive_of(vault.root)
     held = loses(vault, manifest_key, checked_key)
     create_plan(archive.place, _plan_of(vault, held))
     assert archive.listing().missing is None
 
-    def published(self: ObstoreStore, key: str) -> int:
-        monkeypatch.setattr(ObstoreStore, "size", size)
+    def publish() -> None:
         for name, data in held.items():
             replace_object(vault.root, name, data)
         archive.store.delete([archive.prefix + plan_key(NEWEST)])
-        return size(self, key)
 
-    monkeypatch.setattr(ObstoreStore, "size", published)
+    before_call(monkeypatch, ObstoreStore, "size", publish)
     listing = archive.listing()
     assert (listing.newest, listing.missing, listing.orphans) == (3, None, ())
 
@@ -255,16 +254,13 @@ def test_late_plan_of_a_generation_whose_manifest_was_lost_is_removed(
     vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is created when the generation was published, its plan was removed, and its manifest was lost."""
-    real = planning.create_plan
     archive = archive_of(vault.root)
 
-    def late(*arguments: Any) -> Any:
-        monkeypatch.setattr(planning, "create_plan", real)
+    def others() -> None:
         vault.export("chunks")
         loses(vault, manifest_key, span=GenerationSpan.of(4))
-        return real(*arguments)
 
-    monkeypatch.setattr(planning, "create_plan", late)
+    before_call(monkeypatch, planning, "create_plan", others)
     with pytest.raises(Damaged, match="the manifest of generation 4 is missing"):
         vault.export("chunks")
     assert find_plan(archive.place, GenerationSpan.of(4)) is None
@@ -273,17 +269,14 @@ def test_late_plan_of_a_generation_whose_manifest_was_lost_is_removed(
 def test_late_run_of_a_generation_whose_manifest_was_lost_publishes_nothing(
     vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = Archive.commit
+    before: dict[str, bytes] = {}
 
-    def late(self: Archive, *arguments: Any, **options: Any) -> Any:
-        monkeypatch.setattr(Archive, "commit", commit)
+    def others() -> None:
         rotates(vault)
         loses(vault, manifest_key, span=GenerationSpan.of(4))
         before.update(contents(vault.root))
-        return commit(self, *arguments, **options)
 
-    before: dict[str, bytes] = {}
-    monkeypatch.setattr(Archive, "commit", late)
+    before_call(monkeypatch, Archive, "commit", others)
     with pytest.raises(Damaged, match="the manifest of generation 4 is missing"):
         vault.export("chunks")
     assert contents(vault.root) == before

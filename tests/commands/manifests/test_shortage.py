@@ -15,13 +15,13 @@ import pytest
 import zstandard
 
 from streamvault import write_table
-from streamvault.cli import main
 from streamvault.common.errors import Damaged, Failed, ShortOf, content_error, shortage
 from streamvault.layouts import chunks, isolated
 from streamvault.manifests import index as ranges
 from streamvault.runner.runner import task_failed
 from streamvault.streamstore.model import StreamName
 from testkit.small_archives import Vault, a_vault
+from tests.told import Ran
 
 NO_THREAD = "Unknown error: Failed to launch worker thread: Resource temporarily unavailable"
 
@@ -138,13 +138,11 @@ def test_it_is_exit_1_with_its_name(
     name: str,
     vault: Vault,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    ran: Ran,
 ) -> None:
     error, what = SHORTAGES[name]
     command = caller(vault, error, monkeypatch)
-    capfd.readouterr()
-    assert main([*command, "-q"]) == 1
-    line = capfd.readouterr().err
+    line = ran(*command, "-q", code=1).err
     assert f"short of {what}" in line
     assert "internal error" not in line
     assert "amage" not in line

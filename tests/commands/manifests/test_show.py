@@ -15,7 +15,7 @@ import pytest
 
 from streamvault import check_archive, export_stream, get_event, list_archives, write_table
 from streamvault.cli import main
-from streamvault.common.errors import Failed, Problem
+from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import MANIFESTS
 from streamvault.layouts.layout import Compression, LayoutName
@@ -26,9 +26,11 @@ from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamCut, StreamName
+from testkit.killed import stopped_at
 from testkit.small_archives import KINDS, NAME, Vault, a_root, a_vault, contents, data_keys, objects_of, replace_object
 from testkit.streams import append_events
 from tests.counting import counted
+from tests.told import Ran
 
 EVENTS = 3
 
@@ -209,13 +211,11 @@ def test_neighbours_of_an_archive_are_listed_with_all_they_have(vault: Vault, tm
     assert main(["ls", root, "--json"]) == 0
 
 
-def test_json_has_an_archive_once(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_has_an_archive_once(vault: Vault, ran: Ran) -> None:
     vault.export()
     for name in ("one", "two"):
         write_table(vault.archive, table=name, master="inline")
-    capfd.readouterr()
-    assert main(["ls", vault.root, "--json"]) == 0
-    document = json.loads(capfd.readouterr().out)
+    document = json.loads(ran("ls", vault.root, "--json").out)
     assert [one["archive"] for one in document["archives"]] == [vault.archive]
     assert [one["table"] for one in document["archive_tables"]] == ["one", "two"]
 
@@ -234,9 +234,7 @@ def test_ls_says_how_far_it_is(vault: Vault, monkeypatch: pytest.MonkeyPatch) ->
     assert said == ["2 archives read", "4 archives read"]
 
 
-def test_unreadable_folder_is_reported(
-    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_folder_is_reported(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     (tmp_path / "vault" / "lost-found").mkdir(parents=True)
     export(vault, (tmp_path / "vault").as_uri())
     real = Path.iterdir
@@ -248,15 +246,14 @@ def test_unreadable_folder_is_reported(
 
     denied = "lost-found"
     monkeypatch.setattr(Path, "iterdir", iterdir)
-    assert main(["ls", (tmp_path / "vault").as_uri()]) == 0
-    out, err = capfd.readouterr()
+    out, err = ran("ls", (tmp_path / "vault").as_uri())
     assert [line.split()[0] for line in out.splitlines()[2:]] == ["lost-found", str(NAME)]
     assert err.startswith("warning: file://")
     denied = "vault"
     assert main(["ls", (tmp_path / "vault").as_uri()]) == 1
 
 
-def test_missing_place_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_place_is_one_line(tmp_path: Path, ran: Ran) -> None:
     (tmp_path / "file").write_text("x")
     for place in (
         "memory://nowhere/backups",
@@ -265,45 +262,38 @@ def test_missing_place_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[
         f"file://{tmp_path}/file",
     ):
         for arguments in (["ls"], ["status"], ["report", "-o", str(tmp_path / "page.html")]):
-            assert main([*arguments, place]) == 5
-            out, err = capfd.readouterr()
+            out, err = ran(*arguments, place, code=5)
             what = "it is a file, not a folder" if place.endswith("/file") else "no such folder"
             assert (out, err) == ("", f"streamvault: {what}: {place}. Check the address.\n")
 
 
-def test_empty_place_has_no_archives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_empty_place_has_no_archives(tmp_path: Path, ran: Ran) -> None:
     for place in (a_root(), tmp_path.as_uri()):
-        assert main(["ls", place]) == 0
-        assert capfd.readouterr().out == f"no archives below {place}\n"
+        assert ran("ls", place).out == f"no archives below {place}\n"
 
 
-def test_ls_prints_archives_relative_to_the_place(
-    vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_ls_prints_archives_relative_to_the_place(vault: Vault, tmp_path: Path, ran: Ran) -> None:
     folder = tmp_path / "my vault"
     (folder / "eu").mkdir(parents=True)
     for root in (folder, folder / "eu"):
         export(vault, root.as_uri())
     for written in (folder.as_uri(), f"file://{folder}", f"file://{folder}/"):
-        assert main(["ls", written]) == 0
-        lines = capfd.readouterr().out.splitlines()
+        lines = ran("ls", written).out.splitlines()
         assert [line.split()[0] for line in (lines[0], *lines[2:])] == ["ARCHIVE", f"eu/{NAME}", str(NAME)]
-    assert main(["ls", f"{folder.as_uri()}/{NAME}", "--json"]) == 0
-    (archive,) = json.loads(capfd.readouterr().out)["archives"]
+    (archive,) = json.loads(ran("ls", f"{folder.as_uri()}/{NAME}", "--json").out)["archives"]
     assert (archive["archive"], archive["table"]) == (f"{folder.as_uri()}/{NAME}", "")
-    assert main(["ls", f"{folder.as_uri()}/{NAME}"]) == 0
-    assert capfd.readouterr().out.splitlines()[2].split()[0] == str(NAME)
+    assert ran("ls", f"{folder.as_uri()}/{NAME}").out.splitlines()[2].split()[0] == str(NAME)
 
 
-def test_unfinished_generation_is_shown(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unfinished_generation_is_shown(vault: Vault, ran: Ran) -> None:
     begin(vault)
     first = list_archives(vault.root)
     (one,) = first
     assert (one.generations_in_force, one.unfinished_generation, one.stream_name) == (0, 1, str(NAME))
-    assert main(["ls", vault.root]) == 0
-    assert "0 (1 is unfinished)" in capfd.readouterr().out
-    assert main(["check", vault.archive, "--json"]) == 5
-    assert "generation 1 is unfinished" in json.loads(capfd.readouterr().out)["error"]["what"]
+    assert "0 (1 is unfinished)" in ran("ls", vault.root).out
+    assert (
+        "generation 1 is unfinished" in json.loads(ran("check", vault.archive, "--json", code=5).out)["error"]["what"]
+    )
     vault.export()
     assert [one.unfinished_generation for one in list_archives(vault.root)] == [0]
     assert check_archive(vault.archive).unfinished_generation == 0
@@ -312,26 +302,16 @@ def test_unfinished_generation_is_shown(vault: Vault, capfd: pytest.CaptureFixtu
     begin(vault)
     (summary,) = list_archives(vault.root)
     assert (summary.generations_in_force, summary.unfinished_generation, summary.problem) == (1, 2, "")
-    assert main(["ls", vault.root]) == 0
-    assert "1 (2 is unfinished)" in capfd.readouterr().out
-    assert main(["ls", vault.root, "--json"]) == 0
-    assert [one["unfinished_generation"] for one in json.loads(capfd.readouterr().out)["archives"]] == [2]
-    assert main(["check", vault.archive, "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["unfinished_generation"] == 2
-    assert main(["check", vault.archive]) == 0
-    assert "note: generation 2 is unfinished" in capfd.readouterr().out
+    assert "1 (2 is unfinished)" in ran("ls", vault.root).out
+    assert [one["unfinished_generation"] for one in json.loads(ran("ls", vault.root, "--json").out)["archives"]] == [2]
+    assert json.loads(ran("check", vault.archive, "--json").out)["unfinished_generation"] == 2
+    assert "note: generation 2 is unfinished" in ran("check", vault.archive).out
 
 
 def begin(vault: Vault) -> None:
     """An export that stops after it has written its plan."""
-
-    def stop(*_: object, **__: object) -> None:
-        raise Failed("stopped for a test")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Archive, "commit", stop)
-        with pytest.raises(Failed):
-            vault.export()
+    with stopped_at(Archive, "commit"):
+        vault.export()
 
 
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: "-".join(filter(None, kind)))

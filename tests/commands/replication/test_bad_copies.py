@@ -25,7 +25,7 @@ from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
 from streamvault.streamstore.pravega.settings import PravegaSettings
 from testkit.small_archives import LocalStreams
 from testkit.streams import append_events, frame, make_stream
-from tests.told import assert_ends
+from tests.told import Ran, assert_ends
 
 SOURCE, TARGET, OTHER = (StreamName("shop", name) for name in ("orders", "standby", "other"))
 LEDGER, LEASE = stream_beside(TARGET, TARGET_LEDGER), lease_stream(TARGET)
@@ -737,9 +737,7 @@ def test_replication_killed_before_its_ledger_was_begun_is_resumed(world: World,
     assert world.state().keys() == {SOURCE, TARGET}
 
 
-def test_translate_has_a_login_for_each_cluster(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_translate_has_a_login_for_each_cluster(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     for variable in ("USERNAME", "PASSWORD"):
         monkeypatch.setenv(f"PRAVEGA_{variable}", "here")
         monkeypatch.setenv(f"PRAVEGA_TARGET_{variable}", "there")
@@ -757,6 +755,8 @@ def test_translate_has_a_login_for_each_cluster(
     described = SimpleNamespace(epochs=())
     monkeypatch.setattr("streamvault.streamstore.pravega.store.PravegaStore.describe", lambda *_: described)
     position = "shop/orders/0.#epoch.0:0-8"
-    assert main(["translate", "pravega://one:1/shop/orders", "pravega://two:1/shop/orders", position]) == 1
-    assert capfd.readouterr().err == "streamvault: denied\n"
+    assert (
+        ran("translate", "pravega://one:1/shop/orders", "pravega://two:1/shop/orders", position, code=1).err
+        == "streamvault: denied\n"
+    )
     assert opened == [("one", "here", "here"), ("two", "there", "there")]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from streamvault import export_stream, replicate_stream
-from streamvault.cli import main
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.report import CarriedGroup
 from streamvault.replication import replication
@@ -22,6 +21,7 @@ from streamvault.streamstore.store import ReaderGroup
 from testkit.scenes import Streams
 from testkit.small_archives import NAME
 from tests.memory_groups import THERE, MemoryGroups
+from tests.told import Ran
 
 VERBS = ["copy", "replica", "promotion", "move"]
 CUT_OVERS = ["promotion", "move"]
@@ -139,14 +139,11 @@ def test_a_group_of_the_name_stays_as_it_is(moving: Streams, groups: MemoryGroup
     assert groups.made[THERE.scope, "app"] == (theirs, StreamCut(THERE, {}))
 
 
-def test_what_was_left_out_is_printed_with_its_position(
-    moving: Streams, groups: MemoryGroups, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_left_out_is_printed_with_its_position(moving: Streams, groups: MemoryGroups, ran: Ran) -> None:
     at = last_events(moving)
     groups.add(at)
     groups.add(at, StreamName(NAME.scope, "other"), name="two")
-    assert main(["copy", moving.source, moving.target, "--reader-groups", "--master", "inline"]) == 0
-    lines = capfd.readouterr().out.splitlines()
+    lines = ran("copy", moving.source, moving.target, "--reader-groups", "--master", "inline").out.splitlines()
     assert "reader group app: created" in lines
     left = lines.index("reader group two: left out (the group reads other streams, too: scope/other)")
     assert json.loads(lines[left + 1].removeprefix("  continues at ")) == moved(at).to_json()

@@ -17,7 +17,7 @@ from streamvault.streamstore.model import Retention, RetentionKind, SegmentId, S
 from streamvault.streamstore.own import users_tags
 from testkit.keyed_stream import SOURCE, TARGET, KeyedStream, by_key
 from testkit.streams import append_events
-from tests.told import assert_ends
+from tests.told import Ran, assert_ends
 
 
 @pytest.fixture
@@ -35,19 +35,16 @@ def uris(store: LocalStore) -> tuple[str, str]:
     return f"{store.uri}/{SOURCE}", f"{store.uri}/{TARGET}"
 
 
-def test_copy_with_other_segments(store: LocalStore, capfd: pytest.CaptureFixture[str]) -> None:
+def test_copy_with_other_segments(store: LocalStore, ran: Ran) -> None:
     command = ["copy", *uris(store), "--method", "events", "--segments", "5", "--key", "/key"]
-    assert main([*command, "--dry-run"]) == 0
-    assert "would copy" in capfd.readouterr().out
+    assert "would copy" in ran(*command, "--dry-run").out
     assert not store.exists(TARGET)
-    assert main([*command, "--json"]) == 0
-    report = json.loads(capfd.readouterr().out)
+    report = json.loads(ran(*command, "--json").out)
     assert (report["segments"], report["epochs"], report["unchanged"]) == (5, 1, False)
     assert report["bytes"] == report["moved_bytes"] > 10_000
     assert report["tail"] == store.describe(SOURCE).tail.to_json()
     assert by_key(store, TARGET) == by_key(store, SOURCE)
-    assert main(command) == 0
-    assert "already copied" in capfd.readouterr().out
+    assert "already copied" in ran(*command).out
     assert main([*command[:-2], "--key", "/n"]) == 4  # a copy with other options
 
 

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from streamvault import export_stream, import_stream, promote_replica, replicate_stream, rotate_stream
-from streamvault.cli import main
+from streamvault import export_stream, import_stream, replicate_stream, rotate_stream
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem, Usage
 from streamvault.common.waiting import Round
 from streamvault.importer.options import TargetOptions
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import LOOKS, TargetTaken
-from streamvault.replication.replica import NotAReplica, Replica
+from streamvault.replication.replica import Replica
 from streamvault.replication.replication import ReplicaTarget, Replication
 from streamvault.sources.sources import open_source
 from streamvault.streamstore.events import EventSplitter
@@ -28,6 +27,7 @@ from testkit.killed import Killed
 from testkit.scenes import TARGET, Streams, at_block, killed_at, leave_leases
 from testkit.small_archives import NAME
 from testkit.streams import opened
+from tests.told import Ran
 
 
 def is_replica(streams: Streams, *, sealed: bool | None = None) -> bool:
@@ -117,7 +117,7 @@ def test_filler_that_a_replica_has_does_not_count(streams: Streams) -> None:
     assert streams.own() == []
 
 
-def test_lag(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
+def test_lag(streams: Streams, ran: Ran) -> None:
     none = streams.replicate(dry_run=True)
     assert (none.behind_seconds, none.ended) == (None, None)
     assert none.behind_bytes == sum(8 + len(payload) for payload in streams.payloads())
@@ -129,8 +129,7 @@ def test_lag(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
     assert late.behind_bytes == 100 * len(streams.tail())
     assert late.behind_seconds is not None
     assert 0 < late.behind_seconds < 60
-    assert main(["replicate", streams.source, streams.target, "--dry-run"]) == 0
-    assert "behind" in capfd.readouterr().out
+    assert "behind" in ran("replicate", streams.source, streams.target, "--dry-run").out
 
 
 @pytest.mark.parametrize("sealed", [False, True])
@@ -244,12 +243,6 @@ def test_archive_that_expires_inside_a_later_segment_keeps_shifted_offsets(strea
     assert streams.payloads(TARGET)[-1] == b"fourth"
 
 
-def test_options_of_a_replica_stay(streams: Streams) -> None:
-    streams.replicate()
-    with pytest.raises(Conflict, match="started with offsets='keep' numbers='map'"):
-        streams.replicate(offsets="shift")
-
-
 def test_source_made_again_is_refused(streams: Streams) -> None:
     streams.replicate()
     streams.remake()
@@ -300,22 +293,6 @@ def test_dry_run_leaves_the_lease_of_an_interrupted_promotion(streams: Streams) 
     assert streams.own() == left
     streams.promote()
     assert streams.own() == []
-
-
-def test_what_is_no_replica_is_not_promoted(streams: Streams) -> None:
-    with pytest.raises(NotAReplica, match="not a replica"):
-        promote_replica(streams.source, master="inline")
-    with pytest.raises(Failed, match="no such stream"):
-        streams.promote()
-
-
-def test_users_stream_is_no_target(streams: Streams) -> None:
-    streams.remake(TARGET)
-    for verb in (streams.replicate, streams.move):
-        with pytest.raises(Conflict, match="the stream exists"):
-            verb()
-    with pytest.raises(Usage, match="same stream"):
-        replicate_stream(streams.source, streams.source, master="inline")
 
 
 def test_event_cut_short_is_not_promoted(streams: Streams) -> None:
@@ -370,7 +347,7 @@ def test_replica_with_less_than_its_ledger_says_is_not_promoted(streams: Streams
         streams.promote()
 
 
-def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -> None:
+def test_move_is_a_rename(streams: Streams, ran: Ran) -> None:
     shape, events = streams.shape(), streams.digest()
     assert streams.move(dry_run=True).bytes > 0
     assert streams.listed(own=True) == [NAME]
@@ -387,8 +364,7 @@ def test_move_is_a_rename(streams: Streams, capfd: pytest.CaptureFixture[str]) -
     assert streams.move().unchanged
     with pytest.raises(Problem, match="the stream was moved"):
         export_stream(streams.source, f"file://{streams.folder}/vault", master="inline")
-    assert main(["move", streams.source, streams.target]) == 0
-    assert "already moved" in capfd.readouterr().out
+    assert "already moved" in ran("move", streams.source, streams.target).out
 
 
 def test_move_without_tombstone(streams: Streams) -> None:

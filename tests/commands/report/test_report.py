@@ -20,7 +20,6 @@ import altair as alt
 import pytest
 
 from streamvault import check_setup, hold_archive, write_report
-from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.common.units import now_utc
 from streamvault.manifests.verbs.costs import Requests
@@ -33,6 +32,7 @@ from streamvault.streamstore.model import StreamConfiguration
 from testkit.servers.s3 import S3Server
 from testkit.small_archives import NAME, Vault, a_root, a_vault, objects_of
 from tests.counting import counted
+from tests.told import Ran
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
@@ -167,24 +167,22 @@ def test_charts_are_written_as_svg_and_are_the_same_each_time(vault: Vault, tmp_
         assert Path(one).read_bytes() == Path(two).read_bytes()
 
 
-def test_errors_are_one_line(
-    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_are_one_line(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     file = tmp_path / "a.html"
     with pytest.raises(Usage, match="nothing to write"):
         write_report(vault.archive)
     with pytest.raises(Usage, match=r"^stream is of one archive"):
         write_report(vault.root, output=file, stream=vault.uri())
-    assert main(["report", vault.archive, "-o", "/dev/null/a.html"]) == 1
-    assert re.fullmatch(r"streamvault: the file cannot be written .*\n", capfd.readouterr().err)
-    assert main(["report", f"{vault.root}/none", "-o", str(file)]) == 5
-    assert capfd.readouterr().err.count("\n") == 1
+    assert re.fullmatch(
+        r"streamvault: the file cannot be written .*\n",
+        ran("report", vault.archive, "-o", "/dev/null/a.html", code=1).err,
+    )
+    assert ran("report", f"{vault.root}/none", "-o", str(file), code=5).err.count("\n") == 1
     for module in ("page", "charts"):
         monkeypatch.delitem(sys.modules, f"streamvault.report.{module}", raising=False)
     monkeypatch.delattr("streamvault.report.page", raising=False)
     monkeypatch.setitem(sys.modules, "altair", None)
-    assert main(["report", vault.archive, "-o", str(file)]) == 2
-    assert "pip install 'streamvault[report]'" in capfd.readouterr().err
+    assert "pip install 'streamvault[report]'" in ran("report", vault.archive, "-o", str(file), code=2).err
     assert not file.exists()
 
 
@@ -270,14 +268,12 @@ def test_without_a_root_the_object_store_is_left_out(set_up: Vault) -> None:
     assert {results(report)[name] for name in ROOT_CHECKS} == {"not checked"}
 
 
-def test_lines_and_exit_code(set_up: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", set_up.uri(), a_root(), "--time-limit", "60s"]) == 0
-    lines = capfd.readouterr().out.splitlines()
+def test_lines_and_exit_code(set_up: Vault, ran: Ran) -> None:
+    lines = ran("doctor", set_up.uri(), a_root(), "--time-limit", "60s").out.splitlines()
     assert len(lines) == len((*STREAM_CHECKS, *ROOT_CHECKS, *MACHINE_CHECKS))
     assert lines[1] == "ok           stream          scope/stream exists and is readable"
     missing = set_up.uri().replace("/scope/stream", "/scope/other")
-    assert main(["doctor", missing, "--json", "--time-limit", "60s"]) == 1
-    shown = json.loads(capfd.readouterr().out)
+    shown = json.loads(ran("doctor", missing, "--json", "--time-limit", "60s", code=1).out)
     assert not shown["passed"]
     assert [one["verdict"] for one in shown["setup"]][:3] == ["not checked", "failed", "not checked"]
     assert shown["setup"][1]["todo"] == "Check the scope and the name."

@@ -34,7 +34,9 @@ from streamvault.report.reports import (
 )
 from streamvault.runner.inline import InlineRunner
 from streamvault.scopes import status as scopes_status
+from testkit.killed import stopped_at
 from testkit.small_archives import NAME, Vault, a_root, a_vault, archive_of, replace_object
+from tests.told import Ran
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 MONITORING = PAGE.parents[1] / "monitoring"
@@ -134,7 +136,7 @@ def test_gaps_are_counted(vault: Vault) -> None:
 
 @pytest.mark.parametrize("published", [False, True])
 def test_unfinished_run_says_how_far_it_is(
-    vault: Vault, root: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], *, published: bool
+    vault: Vault, root: str, monkeypatch: pytest.MonkeyPatch, ran: Ran, *, published: bool
 ) -> None:
     vault = Vault(vault.folder, root)
     if published:
@@ -146,28 +148,20 @@ def test_unfinished_run_says_how_far_it_is(
         stopped_export(vault, monkeypatch, rows)
         (one,) = show_status(root).statuses
         assert (one.unfinished_generation, one.spans_planned, one.spans_done) == (number, planned, rows)
-    capfd.readouterr()
-    assert main(["status", root]) == 0
-    assert f"{number}: 5 of {planned} ranges" in capfd.readouterr().out
+    assert f"{number}: 5 of {planned} ranges" in ran("status", root).out
     export_stream(vault.uri(), vault.root, master="inline")
     (one,) = show_status(root).statuses
     assert (one.generation, one.unfinished_generation, one.spans_planned, one.spans_done) == (number, 0, 0, 0)
 
 
-def test_planned_spans_are_those_that_a_run_archives(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planned_spans_are_those_that_a_run_archives(vault: Vault) -> None:
     """All but those before the head; an export that only has to commit has all."""
     vault.export()
     vault.add(*[b"x" * 1000] * 20)
     vault.truncate(vault.described.tail)
     vault.add(*[b"x" * 1000] * 20)
-
-    def stop(*_: object) -> None:
-        raise Failed("stopped for a test")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Archive, "commit", stop)
-        with pytest.raises(Failed, match="stopped"):
-            export_stream(vault.uri(), vault.root, range_size=4096, same_stream=True, master="inline")
+    with stopped_at(Archive, "commit"):
+        export_stream(vault.uri(), vault.root, range_size=4096, same_stream=True, master="inline")
     (one,) = show_status(vault.root).statuses
     plan, _ = current_plan(archive_of(vault.root).place, GenerationSpan.of(2))
     assert plan is not None
@@ -234,16 +228,13 @@ def test_labels_are_escaped() -> None:
     assert found["streamvault_status_timestamp_seconds", names[0], ""] == 1769882400.5
 
 
-def test_archive_that_cannot_be_read_is_a_line_and_a_warning(
-    vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_archive_that_cannot_be_read_is_a_line_and_a_warning(vault: Vault, tmp_path: Path, ran: Ran) -> None:
     vault.export()
     other = f"{vault.root}/other"
     export_stream(vault.uri(), other, master="inline")
     replace_object(vault.root, f"{NAME}/{manifest_key(GenerationSpan.of(1))}", b"{")
     file = tmp_path / "status.prom"
-    assert main(["status", vault.root, "--metrics", str(file)]) == 0
-    out, err = capfd.readouterr()
+    out, err = ran("status", vault.root, "--metrics", str(file))
     lines = {line.split()[0]: line for line in out.splitlines()[2:]}
     assert set(lines) == {str(NAME), f"other/{NAME}"}
     assert "cannot be read" in lines[str(NAME)]
@@ -277,23 +268,18 @@ def test_metrics_stay_as_they_were_if_they_cannot_be_written(
     assert file.read_text() == "as it was"
 
 
-def test_command_prints_a_line_for_each_archive(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", vault.root]) == 0
-    assert capfd.readouterr().out == f"no archives below {vault.root}\n"
+def test_command_prints_a_line_for_each_archive(vault: Vault, ran: Ran) -> None:
+    assert ran("status", vault.root).out == f"no archives below {vault.root}\n"
     vault.export()
-    assert main(["status", vault.root]) == 0
-    header, _, line = capfd.readouterr().out.splitlines()
+    header, _, line = ran("status", vault.root).out.splitlines()
     assert header.split() == ["ARCHIVE", "NEWEST", "TAKEN", "AGE", "READ", "BACK"]
     write_table(vault.archive, table="lake", master="inline")
-    assert main(["status", vault.root]) == 0
-    *_, table = capfd.readouterr().out.splitlines()
+    *_, table = ran("status", vault.root).out.splitlines()
     assert (table.split()[:3], table.split()[-1]) == ([str(NAME), "(table", "lake)"], "-")
     assert (line.split()[:2], line.split()[-1]) == ([str(NAME), "1"], "no")
     hold_archive(vault.archive, "audit", generation=1)
-    assert main(["status", vault.root]) == 0
-    assert capfd.readouterr().out.splitlines()[0].split()[-1] == "HELD"
-    assert main(["status", vault.root, "--json"]) == 0
-    one, _ = json.loads(capfd.readouterr().out)["statuses"]
+    assert ran("status", vault.root).out.splitlines()[0].split()[-1] == "HELD"
+    one, _ = json.loads(ran("status", vault.root, "--json").out)["statuses"]
     assert (one["archive"], one["held_generations"], one["unchecked_generations"]) == (vault.archive, 1, 1)
 
 

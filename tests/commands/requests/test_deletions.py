@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
-from streamvault.cli import main
 from streamvault.manifests.deleting import ExpiryRule
 from streamvault.manifests.files import segment_key
 from streamvault.objectstore.uri import RootAddress
@@ -18,6 +17,7 @@ from streamvault.requests.reports import FinishedRequest, WorkReport
 from streamvault.streamstore.queue import NotAQueue
 from testkit.locks import Locked
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, archive_of, contents, data_keys, objects_of
+from tests.told import Ran
 
 vault = a_vault(
     events=80, largest=2000, exports=[("events", ""), ("chunks", ""), ("events", "")], between=[b"chunks", b"events"]
@@ -133,13 +133,10 @@ def test_rotate_refuses_an_invalid_queue_before_any_change(vault: Vault) -> None
     assert contents(vault.root) == before
 
 
-def test_commands_print_what_they_did(vault: Vault, queue: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_commands_print_what_they_did(vault: Vault, queue: str, ran: Ran) -> None:
     rotated = ("rotate", vault.uri(), vault.root, "--keep", "1", "--queue", queue, "--master", "inline")
-    assert main([*rotated, "--dry-run"]) == 0
-    assert "would expire" in capfd.readouterr().out
-    assert main(list(rotated)) == 0
-    assert "generation 2 and earlier ones, by a worker of the queue" in capfd.readouterr().out
-    assert main(["work", queue, "--once", "--master", "inline", "--json"]) == 0
-    record = json.loads(capfd.readouterr().out.splitlines()[0])
+    assert "would expire" in ran(*rotated, "--dry-run").out
+    assert "generation 2 and earlier ones, by a worker of the queue" in ran(*list(rotated)).out
+    record = json.loads(ran("work", queue, "--once", "--master", "inline", "--json").out.splitlines()[0])
     assert (record["kind"], record["ok"]) == ("delete", True)
     assert RootAddress.parse(vault.root).uri in record["text"]

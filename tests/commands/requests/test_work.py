@@ -49,7 +49,9 @@ from streamvault.streamstore.queue import (
     outstanding_entries,
 )
 from streamvault.streamstore.uri import parse_stream
+from testkit.killed import stopped_at
 from testkit.small_archives import Vault
+from tests.told import Ran
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 Handler = Callable[[Any, handlers.RequestContext], dict[str, Any]]
@@ -313,13 +315,10 @@ def test_request_is_kept_if_a_store_stays_away(queue: str, restoring: Restoring)
     assert [one.id for one in show_queue(queue).first_waiting] == [name]
 
 
-def test_interrupted_request_is_named_and_kept(
-    queue: str, restoring: Restoring, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_interrupted_request_is_named_and_kept(queue: str, restoring: Restoring, ran: Ran) -> None:
     (name,) = ask(queue, 1)
     restoring(failing(KeyboardInterrupt()))
-    assert main(["work", queue, "--master", "inline"]) == 130
-    told = capfd.readouterr().err.splitlines()
+    told = ran("work", queue, "--master", "inline", code=130).err.splitlines()
     assert told[0].startswith(f"warning: unfinished; stays in {queue}: restore {ARCHIVE}")
     assert name in told[0]
     assert told[1] == "streamvault: interrupted; run the same command again to resume"
@@ -384,20 +383,12 @@ def test_unreadable_failed_entry_stays_with_the_failed_ones(queue: str, restorin
     assert drop_failed(queue).dropped == 1
 
 
-def test_retry_into_a_full_queue_moves_nothing(
-    queue: str, restoring: Restoring, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retry_into_a_full_queue_moves_nothing(queue: str, restoring: Restoring) -> None:
     restoring(failing(Conflict("no")))
     ask(queue, 1)
     work(queue)
-
-    def full(producer: Producer, *_: Any) -> None:
-        raise QueueFull("the queue is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Producer, "put", full)
-        with pytest.raises(QueueFull):
-            retry_failed(queue)
+    with stopped_at(Producer, "put", QueueFull("the queue is full")):
+        retry_failed(queue)
     assert show_queue(queue).failed == 1
 
 

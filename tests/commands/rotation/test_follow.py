@@ -30,6 +30,7 @@ from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
 from testkit.small_archives import Vault, a_vault, archive_of, contents, is_sound
+from tests.told import Ran
 
 RANGE_SIZE = 8 * 1024
 
@@ -158,15 +159,13 @@ def test_start_of_the_runner_counts_for_no_generation(vault: Vault, monkeypatch:
     assert all(one.seconds >= 0 for one in report.newest)
 
 
-def test_commands_follow_and_print_what_they_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_commands_follow_and_print_what_they_did(vault: Vault, ran: Ran) -> None:
     where = [vault.uri(), vault.root, "--master", "inline"]
-    assert main(["follow", *where, "--idle", "1s", "--every", "1s", "--json"]) == 0
-    told = capfd.readouterr()
+    told = ran("follow", *where, "--idle", "1s", "--every", "1s", "--json")
     report = json.loads(told.out)
     assert (report["ended"], report["made"], report["newest"][0]["generation"]) == ("idle", 1, 1)
     assert "generation 1: " in told.err
-    assert main(["follow", *where, "--rotate", "--for", "1s", "--every", "1s"]) == 0
-    assert "the time limit was reached" in capfd.readouterr().out
+    assert "the time limit was reached" in ran("follow", *where, "--rotate", "--for", "1s", "--every", "1s").out
 
 
 class Away:

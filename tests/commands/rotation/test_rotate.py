@@ -33,6 +33,7 @@ from streamvault.objectstore.store import AccessDenied
 from streamvault.objectstore.uri import RootAddress
 from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
+from testkit.killed import before_call
 from testkit.locks import Locked
 from testkit.small_archives import (
     NAME,
@@ -276,15 +277,12 @@ def test_expiry_whose_newest_generation_is_merged_meanwhile_looks_again(
     vault.export()
     vault.add(b"new")
     rotate(vault)
-    modified = ObstoreStore.modified
 
-    def late(self: ObstoreStore, key: str) -> datetime:
-        monkeypatch.setattr(ObstoreStore, "modified", modified)
+    def others() -> None:
         compact_archive(vault.archive, master="inline[2]")
         clear(vault)
-        return modified(self, key)
 
-    monkeypatch.setattr(ObstoreStore, "modified", late)
+    before_call(monkeypatch, ObstoreStore, "modified", others)
     assert rotate(vault, keep=1, dry_run=dry_run).expired == ()
     assert [tuple(span) for span in archive_of(vault.root).listing().spans] == [(1, 2)]
 

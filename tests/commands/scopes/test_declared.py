@@ -9,6 +9,7 @@ import pytest
 from streamvault.cli import main
 from streamvault.scopes.entries import line_of
 from testkit.scenes import NAMES, Scopes
+from tests.told import Ran
 
 FILE = """
 # what the nightly job archives
@@ -115,26 +116,22 @@ def test_a_declared_stream_that_is_not_there_has_failed(scopes: Scopes) -> None:
         (f"keep = {'9' * 5000}", 0, "the file is not TOML"),
     ],
 )
-def test_each_error_has_its_line(
-    scopes: Scopes, text: str, line: int, said: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_each_error_has_its_line(scopes: Scopes, text: str, line: int, said: str, ran: Ran) -> None:
     file = declare(scopes, text)
-    assert main(["rotate", "--config", file, "--master", "inline"]) == 2
-    told = capfd.readouterr().err
+    told = ran("rotate", "--config", file, "--master", "inline", code=2).err
     assert said.replace("{file}", file) in told
     assert (f"{file}:{line}" if line else file) in told
     assert not (scopes.folder / "vault").exists()
 
 
-def test_a_file_takes_the_place_of_the_arguments(scopes: Scopes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_takes_the_place_of_the_arguments(scopes: Scopes, ran: Ran) -> None:
     file = declare(scopes, 'root = "{root}"\nstreams = ["{shop}/a"]')
-    assert main(["export", scopes.uri("shop/b"), "--config", file]) == 2
-    assert "--config takes the place of the arguments" in capfd.readouterr().err
+    assert (
+        "--config takes the place of the arguments" in ran("export", scopes.uri("shop/b"), "--config", file, code=2).err
+    )
     assert main(["export"]) != 0
-    assert main(["export", scopes.uri("shop/b")]) == 2
-    assert "Missing argument 'ROOT'" in capfd.readouterr().err
-    assert main(["export", "--config", f"{file}x"]) == 2
-    assert "--config cannot be read" in capfd.readouterr().err
+    assert "Missing argument 'ROOT'" in ran("export", scopes.uri("shop/b"), code=2).err
+    assert "--config cannot be read" in ran("export", "--config", f"{file}x", code=2).err
 
 
 def test_no_variable_names_the_file(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import TARGET_LEASE
 from testkit.killed import Killed, killed
 from testkit.scenes import ALL_DONE, NAMES, Heard, Scopes
+from tests.told import Ran
 
 
 def test_a_scope_goes_through_archives_and_back(scopes: Scopes) -> None:
@@ -85,12 +86,10 @@ def test_a_dry_run_writes_nothing(scopes: Scopes) -> None:
     ],
 )
 def test_a_dry_run_has_events_bytes_and_cost_of_each_stream_and_of_all(
-    scopes: Scopes, capfd: pytest.CaptureFixture[str], line: str, planned: str
+    scopes: Scopes, ran: Ran, line: str, planned: str
 ) -> None:
     places = {"shop": scopes.uri("shop/"), "root": scopes.root, "other": scopes.uri("other/")}
-    capfd.readouterr()
-    assert main([*line.format(**places).split(), "--dry-run", "--master", "inline"]) == 0
-    *streams, total, _ = capfd.readouterr().out.splitlines()
+    *streams, total, _ = ran(*line.format(**places).split(), "--dry-run", "--master", "inline").out.splitlines()
     for one, count in zip(streams, range(3, 9), strict=True):
         assert one.endswith(f"; {planned.format(events=f'{count} events', bytes=17 * count)}")
     assert total == f"in all: {planned.format(events='33 events', bytes=17 * 33)}"
@@ -114,16 +113,13 @@ def test_a_dry_run_has_events_bytes_and_cost_of_each_stream_and_of_all(
         (("promote", "{s}/shop/"), "nothing matches (6 left out: it is not a replica): {s}/shop/. "),
     ],
 )
-def test_errors_in_the_arguments(
-    scopes: Scopes, arguments: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_in_the_arguments(scopes: Scopes, arguments: tuple[str, ...], said: str, ran: Ran) -> None:
     with scopes.store as store:
         store.create_scope("empty")
     (scopes.folder / "vault/shop/a/_manifest").mkdir(parents=True)
     (scopes.folder / "vault/shop/a/_manifest/1.json").write_text("{}")
     names = {"s": scopes.uri("").rstrip("/"), "r": scopes.root}
-    assert main([each.format(**names) for each in arguments]) == 2
-    assert said.format(**names) in capfd.readouterr().err
+    assert said.format(**names) in ran(*([each.format(**names) for each in arguments]), code=2).err
 
 
 def test_a_failure_is_that_streams_alone(

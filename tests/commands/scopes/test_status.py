@@ -38,6 +38,7 @@ from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguratio
 from streamvault.streamstore.own import OWN, TARGET_LEASE, UNFINISHED, OwnSegment, stream_beside
 from streamvault.streamstore.queue import Consumer, Producer
 from streamvault.streamstore.uri import OpenStream, StoreAddress, parse_stream
+from testkit.killed import stopped_at
 from testkit.scenes import Scopes
 from testkit.small_archives import a_root
 from testkit.streams import append_events
@@ -549,16 +550,10 @@ def test_server_that_stops_answering_is_not_waited_for_again(scopes: Scopes, mon
     assert len(report.warnings) == 1
 
 
-def test_archive_without_a_generation_is_no_archive(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_without_a_generation_is_no_archive(scopes: Scopes) -> None:
     """A first export that never ends must not look like one that has."""
-
-    def stop(*_: object) -> None:
-        raise Failed("stopped")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Archive, "commit", stop)
-        with pytest.raises(Failed, match="stopped"):
-            export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
+    with stopped_at(Archive, "commit"):
+        export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
     report = seen(scopes)
     assert [(one.generation, one.unfinished_generation) for one in report.statuses] == [(0, 1)]
     found = metrics_of(report)

@@ -21,7 +21,6 @@ from streamvault import (
     rotate_stream,
     show_timeline,
 )
-from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.units import now_utc
 from streamvault.exporter import archived_events
@@ -55,6 +54,7 @@ from testkit.small_archives import (
     merge,
     replace_object,
 )
+from tests.told import Ran
 
 PREFIX = f"{NAME}/"
 LATER = timedelta(hours=2)
@@ -432,19 +432,14 @@ def test_interrupted_plan_is_resumed(chunks: Vault, monkeypatch: pytest.MonkeyPa
     assert names(chunks) == [(1, 5), (6, 6)]
 
 
-def test_command_prints_what_it_did(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_it_did(vault: Vault, ran: Ran) -> None:
     # the store in memory belongs to this process, so the command can run here
-    assert main(["compact", vault.archive, "--master", "inline", "--dry-run"]) == 0
-    assert "would merge generations 1 to 5" in capfd.readouterr().out
-    assert main(["compact", vault.archive, "--master", "inline", "--json"]) == 0
-    report = json.loads(capfd.readouterr().out)
+    assert "would merge generations 1 to 5" in ran("compact", vault.archive, "--master", "inline", "--dry-run").out
+    report = json.loads(ran("compact", vault.archive, "--master", "inline", "--json").out)
     assert (report["runs"][0]["generation"], report["unchanged"]) == (5, False)
-    assert main(["show", vault.archive]) == 0
-    assert "of generations 1 to 5" in capfd.readouterr().out
-    assert main(["timeline", vault.archive]) == 0
-    assert "1 to 5" in capfd.readouterr().out
-    assert main(["compact", vault.archive, "--master", "inline", "--grace", "1s"]) == 2
-    assert "10m" in capfd.readouterr().err
+    assert "of generations 1 to 5" in ran("show", vault.archive).out
+    assert "1 to 5" in ran("timeline", vault.archive).out
+    assert "10m" in ran("compact", vault.archive, "--master", "inline", "--grace", "1s", code=2).err
 
 
 def test_replacements_have_the_moment_they_are_due(chunks: Vault) -> None:

@@ -30,6 +30,7 @@ from streamvault.manifests.plan import FinishedSpan, RangeEntry, leave_row
 from streamvault.manifests.verbs.hold import NoSuchHold
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
+from testkit.killed import stopped_at
 from testkit.small_archives import KINDS, NAME, Vault, a_root, archive_of, clear, contents, is_sound, merge, segments_of
 
 K = 1024
@@ -105,14 +106,8 @@ def test_row_of_a_chunk_that_ends_elsewhere_does_not_count(chunks: Vault) -> Non
 
 def begun(vault: Vault, span: GenerationSpan, at: str = "rewrite_range") -> None:
     """Begin a merge, and stop it once it has a plan."""
-
-    def stopped(*_: object, **__: object) -> Any:
-        raise Failed("stopped for a test")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(archived_events, at, stopped)
-        with pytest.raises(Failed):
-            merge(vault, *span)
+    with stopped_at(archived_events, at, Failed("stopped for a test")):
+        merge(vault, *span)
 
 
 def test_merge_that_an_earlier_version_has_planned_is_not_gone_on_with(chunks: Vault) -> None:
