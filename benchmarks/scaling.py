@@ -11,10 +11,10 @@ from benchmarks.product import PEAKS, Outcome
 from benchmarks.results import Results, size_text, spread_text, table
 from benchmarks.setting import S3_SERVERS, Setting, open_setting
 from benchmarks.workload import Workload
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.plan import FinishedSpan, Plan, RangeEntry, create_plan, leave_row
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.s3.access import S3Access, StaticKeys

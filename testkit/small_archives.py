@@ -250,7 +250,7 @@ def segments_of(root: str) -> dict[tuple[int, str], bytes]:
     archive = archive_of(root)
     return {
         (row.start, str(segment)): b"".join(
-            bytes(block) for block in open_layout(layout).read_range(archive.place, row.stored, row.start, row.end)
+            bytes(block) for block in open_layout(layout).read_range(archive.place, row, row.start, row.end)
         )
         for segment in archive.history().segments()
         for layout, row in archive.history().ranges(segment)

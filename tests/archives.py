@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.manifest import Configuration, EpochEntry, GapEntry, Manifest, PlannedSegment, SegmentEntry
 from streamvault.manifests.plan import FinishedSpan, Gap, Plan, RangeEntry
 from streamvault.streamstore.events import EventBlock

@@ -12,9 +12,9 @@ from itertools import chain
 
 from streamvault.common.neighbours import holes
 from streamvault.common.progress import Progress
+from streamvault.layouts.archived_range import ArchivedRange, Range
 from streamvault.layouts.keys import GenerationSpan, Place, PlaceAddress
-from streamvault.layouts.layout import Compression, Layout, LayoutName, StoredRange, open_layout
-from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.layouts.layout import Compression, Layout, LayoutName, open_layout
 from streamvault.manifests.damage import damaged_range, read_verified
 from streamvault.manifests.plan import FinishedSpan, RangeEntry, leave_row
 from streamvault.runner.runner import Runner
@@ -119,7 +119,7 @@ def rewrite_range(task: RewriteTask) -> RangeEntry:
     layout = open_layout(task.layout, task.compression)
     if first.is_large:
         data = read_verified(task.source.open(), task.stored, first, task.window)
-        large = layout.write_large(place, first.stored, data, task.window)
+        large = layout.write_large(place, first, data, task.window)
         written = RangeEntry(
             start=task.start, end=task.end, events=first.events, digest=first.digest, **large._asdict()
         )
@@ -127,7 +127,7 @@ def rewrite_range(task: RewriteTask) -> RangeEntry:
         if layout.one_object_per_event:
             for _ in _events(task):
                 pass  # verify before writing: objects with wrong bytes would block the right ones
-        to = StoredRange(task.segment, task.start, task.end)
+        to = Range(task.segment, task.start, task.end)
         written = _write(place, layout, to, _events(task), task.window)
     row = FinishedSpan(start=task.start, end=task.end, ranges=(written,))
     left = leave_row(task.target.open(), task.span, task.segment, row, attempt=task.attempt).ranges[0]
@@ -177,7 +177,7 @@ def verified_events(
         raise damaged_range(place, row)
 
 
-def _write(place: Place, layout: Layout, to: StoredRange, events: Iterable[EventBlock], window: int) -> RangeEntry:
+def _write(place: Place, layout: Layout, to: Range, events: Iterable[EventBlock], window: int) -> RangeEntry:
     digest, count = hashlib.sha256(), 0
 
     def counted() -> Iterator[EventBlock]:

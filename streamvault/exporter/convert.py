@@ -22,11 +22,11 @@ from streamvault.exporter.archived_events import RewriteTask, rewrite_range, rew
 from streamvault.exporter.plan import PlannedGeneration, check_can_restart, other_options_error, record_end, settle
 from streamvault.exporter.reports import ConvertOptions, ConvertReport, ExportOptions
 from streamvault.exporter.run import clean_up, overlapping_plans, remove_work_files
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.history import Generation, History
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
 from streamvault.manifests.manifest import Manifest

@@ -22,11 +22,12 @@ from streamvault.exporter.plan import (
 )
 from streamvault.exporter.reports import ExportOptions, ExportReport
 from streamvault.exporter.run import ExportRun, clean_up_again, export_range
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, line_folder
 from streamvault.layouts.layout import layout_of, open_layout
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange, load_index_code
+from streamvault.manifests.manifest import load_index_code
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.plan import Plan
 from streamvault.manifests.verbs.costs import cost_of_export

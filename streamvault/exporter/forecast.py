@@ -17,10 +17,10 @@ from streamvault.common.options import verb
 from streamvault.common.units import bytes_text, now_utc
 from streamvault.exporter.plan import make_plan
 from streamvault.exporter.reports import ExportOptions, PlanOptions, PlanReport, StorageForecast, VerbForecast, VerbName
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chunks import FRAME_BYTES
 from streamvault.layouts.layout import Layout, layout_of, open_layout
-from streamvault.manifests.archived_range import MAX_INDEX_BYTES, ArchivedRange
-from streamvault.manifests.manifest import Configuration, EpochEntry, Manifest, SegmentEntry, Witness
+from streamvault.manifests.manifest import MAX_INDEX_BYTES, Configuration, EpochEntry, Manifest, SegmentEntry, Witness
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.manifests.verbs.costs import (
     Part,

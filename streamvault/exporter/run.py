@@ -11,10 +11,10 @@ from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
 from streamvault.exporter.plan import record_end
+from streamvault.layouts.archived_range import ArchivedRange, Range, segment_digest
 from streamvault.layouts.keys import WORK, GenerationSpan, Place, PlaceAddress, parse_work
-from streamvault.layouts.layout import Compression, LayoutName, StoredRange, open_layout
+from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.deleting import SweepTask, prove, remove_strays, tasks_of
 from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import Generation, by_segment
@@ -101,7 +101,7 @@ def export_range(task: ExportTask) -> Exported:
 def _write(place: Place, task: ExportTask, run: RunReader | LargeEventReader) -> RangeEntry:
     layout = open_layout(task.layout, task.compression)
     if isinstance(run, LargeEventReader):
-        event = StoredRange(task.segment, run.start, run.start + run.length)
+        event = Range(task.segment, run.start, run.start + run.length)
         written = layout.write_large(place, event, run.data(), task.window)
     else:
         written = layout.write_run(place, task.segment, run.blocks(), task.window)

@@ -22,9 +22,9 @@ from streamvault.importer.reports import ImportReport, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
 from streamvault.importer.target import TargetTaken, unfinished_import
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.archived_range import load_index_code
 from streamvault.manifests.history import check_boundaries, select_parts
 from streamvault.manifests.listing import Listing
+from streamvault.manifests.manifest import load_index_code
 from streamvault.manifests.options import POLL_SECONDS
 from streamvault.manifests.verbs.costs import cost_of_import
 from streamvault.manifests.verbs.reports import damage_reports

@@ -32,8 +32,8 @@ from streamvault.lake.plan import (
 from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
 from streamvault.lake.resolve import ResolvedTable, resolved_table
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.costs import cost_of_handoff
 from streamvault.objectstore.probe import fit_server

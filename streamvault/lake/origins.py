@@ -22,9 +22,9 @@ from streamvault.lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
 from streamvault.lake.plan import Origin, TablePlan
 from streamvault.lake.table import OriginKind, TableOptions
 from streamvault.lake.task import ArchivedEvents, LiveEvents, TableRange
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.layout import open_layout, open_reader
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.damage import RangeBytes
 from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import Generation
@@ -147,7 +147,7 @@ class ArchiveOrigin(Origin):
 
     def _read(self, archived: tuple[str, ArchivedRange]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
         layout, row = archived
-        blocks = open_reader(layout).read_range(self._archive.place, row.stored, row.start, row.end, SAMPLE_BYTES)
+        blocks = open_reader(layout).read_range(self._archive.place, row, row.start, row.end, SAMPLE_BYTES)
         return EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES), blocks
 
 

@@ -19,9 +19,9 @@ from streamvault.common.neighbours import grouped, holes
 from streamvault.common.progress import Progress
 from streamvault.lake.table import OriginKind, TableOptions
 from streamvault.lake.task import EventSource, TableRange
+from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import table_end_key, table_plan_key
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.files import Count, File, Offset, SegmentName, decide_file, decode, find_file, segment_key
 from streamvault.manifests.history import by_segment, with_rows
 from streamvault.manifests.manifest import GapEntry, Manifest

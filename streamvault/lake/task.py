@@ -26,11 +26,11 @@ from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.payloads import integers
 from streamvault.lake.read import batch_of, event_blocks
 from streamvault.lake.table import ERROR, EVENT_TIME, GENERATION, TableOptions
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import PlaceAddress, table_file_key
 from streamvault.layouts.table import read_facts
 from streamvault.layouts.table_decoder import RANGES, ROW_GROUP_BYTES
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.damage import RangeBytes, damaged_range, read_verified
 from streamvault.objectstore.store import AlreadyExists, NoSuchObject, ObjectStore
 from streamvault.sources.reader import SegmentReader, not_events

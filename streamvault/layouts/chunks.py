@@ -18,9 +18,10 @@ import zstandard
 
 from streamvault.common.errors import Damaged, Problem, shortage
 from streamvault.common.progress import task_progress
+from streamvault.layouts.archived_range import ArchivedRange, Range
 from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check
 from streamvault.layouts.keys import CHUNK_KEYS, Place
-from streamvault.layouts.layout import Compression, Layout, StoredRange, WrittenRange
+from streamvault.layouts.layout import Compression, Layout, WrittenRange
 from streamvault.objectstore.bulk import (
     HELD_TWICE,
     WINDOW_BYTES,
@@ -138,7 +139,7 @@ class FrameWriter:
         self._sizes.append(len(frame))
 
 
-def frame_span(stored: StoredRange, low: int, high: int) -> tuple[int, int, int]:
+def frame_span(stored: ArchivedRange, low: int, high: int) -> tuple[int, int, int]:
     """Return where the frames of the raw bytes ``[low, high)`` are.
 
     Returns:
@@ -154,7 +155,7 @@ def frame_span(stored: StoredRange, low: int, high: int) -> tuple[int, int, int]
     return edges[first], edges[last + 1], first * FRAME_BYTES
 
 
-def decompressed(data: memoryview, stored: StoredRange, span: tuple[int, int], where: str) -> bytes:
+def decompressed(data: memoryview, stored: ArchivedRange, span: tuple[int, int], where: str) -> bytes:
     """Decompress the frames that hold the raw bytes ``span`` of the range, and return all of their raw bytes.
 
     Raises:
@@ -331,7 +332,7 @@ class ChunksLayout(Layout):
     def write_large(
         self,
         place: Place,
-        event: StoredRange,
+        event: Range,
         blocks: Iterable[bytes | bytearray | memoryview],
         window_bytes: int = WINDOW_BYTES,
     ) -> WrittenRange:
@@ -356,7 +357,7 @@ class ChunksLayout(Layout):
         return WrittenRange(found, checksum.text)
 
     def read_range(
-        self, place: Place, stored: StoredRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
+        self, place: Place, stored: ArchivedRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
         if start >= end:
@@ -371,7 +372,7 @@ class ChunksLayout(Layout):
         except (NoSuchObject, WrongSize) as error:
             raise _damaged(error) from None
 
-    def read_event(self, place: Place, stored: StoredRange, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, stored: ArchivedRange, offset: int, length: int) -> bytes:
         """See `Layout.read_event`."""
         store, key, low = place.store, self._key(place, stored), offset - stored.start
         begin, end, first = frame_span(stored, low, low + length) if stored.frames else (low, low + length, low)
@@ -386,7 +387,7 @@ class ChunksLayout(Layout):
             raise WrongSize(f"no event of {length} bytes begins at {offset}", where=f"{store.uri}/{key}")
         return bytes(data)
 
-    def find_event(self, place: Place, stored: StoredRange, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, stored: ArchivedRange, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`. Reads the range up to the event."""
         at, tail = stored.start, b""
         blocks = self.read_range(place, stored, stored.start, stored.end, window_bytes=FIND_WINDOW)
@@ -406,13 +407,13 @@ class ChunksLayout(Layout):
             tail = bytes(data[position:])
         raise Damaged("no event begins at the offset", where=f"{place.at(self._key(place, stored))}, offset {offset}")
 
-    def check_range(self, place: Place, stored: StoredRange, known: Container[str] = ()) -> RangeCheck:
+    def check_range(self, place: Place, stored: ArchivedRange, known: Container[str] = ()) -> RangeCheck:
         """See `Layout.check_range`."""
         entries = self.between(place, stored.segment, stored.start, stored.end)
         return check(self._steps(place, stored, known, entries), event_each=False)
 
     def check_ranges(
-        self, place: Place, stored: Sequence[StoredRange], known: Container[str] = ()
+        self, place: Place, stored: Sequence[ArchivedRange], known: Container[str] = ()
     ) -> Iterator[RangeCheck]:
         """See `Layout.check_ranges`. One listing for all of them."""
         entries = self.between(place, stored[0].segment, stored[0].start, stored[-1].end) if stored else iter(())
@@ -454,11 +455,11 @@ class ChunksLayout(Layout):
         if wanted:
             raise Damaged("the range's object is missing", where=f"{store.uri}/{min(wanted)}")
 
-    def _key(self, place: Place, stored: StoredRange) -> str:
+    def _key(self, place: Place, stored: Range) -> str:
         return place.prefix + self.keys.key(stored.segment, stored.start, stored.end - stored.start)
 
     def _steps(
-        self, place: Place, stored: StoredRange, known: Container[str], entries: Iterable[ObjectInfo]
+        self, place: Place, stored: ArchivedRange, known: Container[str], entries: Iterable[ObjectInfo]
     ) -> Iterator[ChainedObject | Finding]:
         key, length, found = self._key(place, stored), stored.end - stored.start, False
         size = sum(stored.frames) or length
@@ -480,13 +481,13 @@ class ChunksLayout(Layout):
             yield Finding("missing", key, stored.start, stored.end, what)
 
 
-def requests_to_read(stored: StoredRange, size: int) -> int:
-    """Return how many requests read so many raw bytes of a chunk."""
-    return -(-size // FRAMED_PART_BYTES) if stored.frames else 1
+def requests_to_read(size: int, *, frames: bool) -> int:
+    """Return how many requests read so many raw bytes of a chunk, which may consist of compressed frames."""
+    return -(-size // FRAMED_PART_BYTES) if frames else 1
 
 
 def _decompressed(
-    store: ObjectStore, key: str, stored: StoredRange, span: tuple[int, int], window_bytes: int
+    store: ObjectStore, key: str, stored: ArchivedRange, span: tuple[int, int], window_bytes: int
 ) -> Iterator[memoryview]:
     """Yield the raw bytes of a span of the range, from requests for whole frames."""
     start, end = span

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import joined
 from streamvault.common.progress import task_progress
+from streamvault.layouts.archived_range import ArchivedRange, Range
 from streamvault.layouts.chain import (
     MAX_CHAINS,
     ChainedObject,
@@ -24,7 +25,7 @@ from streamvault.layouts.chain import (
     walk,
 )
 from streamvault.layouts.keys import EVENT_KEYS, Place, RangeKey
-from streamvault.layouts.layout import Layout, StoredRange, WrittenRange
+from streamvault.layouts.layout import Layout, WrittenRange
 from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, parts_of, put_all, put_same_large
 from streamvault.objectstore.store import NoSuchObject, ObjectStore, WrongSize
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
@@ -80,7 +81,7 @@ class EventsLayout(Layout):
     def write_large(
         self,
         place: Place,
-        event: StoredRange,
+        event: Range,
         blocks: Iterable[bytes | bytearray | memoryview],
         window_bytes: int = WINDOW_BYTES,
     ) -> WrittenRange:
@@ -92,7 +93,7 @@ class EventsLayout(Layout):
         return WrittenRange()
 
     def read_range(
-        self, place: Place, stored: StoredRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
+        self, place: Place, stored: ArchivedRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """See `Layout.read_range`."""
         entries = self._overlapping(place, stored, start, end)
@@ -101,7 +102,7 @@ class EventsLayout(Layout):
             blocks = _with_headers(place.store, chain([first], entries), window_bytes)
             yield from _cut_bytes(blocks, start - first.offset, end - first.offset)
 
-    def _overlapping(self, place: Place, stored: StoredRange, start: int, end: int) -> Iterator[ChainedObject]:
+    def _overlapping(self, place: Place, stored: ArchivedRange, start: int, end: int) -> Iterator[ChainedObject]:
         """Yield the objects with a byte in ``[start, end)``. The listing from the range's start proves them."""
         if start >= end:
             return
@@ -111,7 +112,7 @@ class EventsLayout(Layout):
             if one.offset + one.length >= end:
                 return
 
-    def read_event(self, place: Place, stored: StoredRange, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, stored: ArchivedRange, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. The listing up to the event proves that one begins there."""
         found = next(one for one in self.list_range(place, stored) if one.offset + one.length > offset)
         if (found.offset, found.length) != (offset, length):
@@ -123,29 +124,29 @@ class EventsLayout(Layout):
             raise Damaged(what, where=place.at(key))
         return _HEADER.pack(_EVENT_TYPE, len(payload)) + payload
 
-    def find_event(self, place: Place, stored: StoredRange, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, stored: ArchivedRange, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`. Lists the range up to the event: an object at an offset alone proves no event."""
         for found in self.list_range(place, stored):
             if found.offset <= offset < found.offset + found.length:
                 return found.offset, found.length
         raise ValueError(f"{offset} is not in {stored}")
 
-    def list_range(self, place: Place, stored: StoredRange) -> Iterator[ChainedObject]:
+    def list_range(self, place: Place, stored: ArchivedRange) -> Iterator[ChainedObject]:
         """Yield the range's objects in order, from the listing alone.
 
         Raises:
             Damaged: an object is missing or has the wrong size.
         """
-        return strict(self._walk(place, stored), place.store.uri)
+        return strict(self._proved(place, stored), place.store.uri)
 
     def check_range(
         self,
         place: Place,
-        stored: StoredRange,
+        stored: ArchivedRange,
         known: Container[str] = (),  # noqa: ARG002  (events are never joined)
     ) -> RangeCheck:
         """See `Layout.check_range`."""
-        return check(self._walk(place, stored), event_each=True)
+        return check(self._proved(place, stored), event_each=True)
 
     def off_chain(
         self,
@@ -163,12 +164,12 @@ class EventsLayout(Layout):
         def decide(offset: int) -> ProvedChain:
             nonlocal is_proved
             is_proved = False  # without a digest, the walk may follow a wrong chain
-            return self._decide(place, StoredRange(segment, *ranges[bisect_right(starts, offset) - 1]))
+            return self._decide(place, Range(segment, *ranges[bisect_right(starts, offset) - 1]))
 
         for low, high in joined(ranges, _join):  # one listing each
             yield from self._in_gap(place, segment, at, low)
             is_proved = True
-            for step in self._walk(place, StoredRange(segment, low, high), decide):
+            for step in self._walk(place, Range(segment, low, high), decide):
                 if not isinstance(step, Finding):
                     continue
                 if step.is_damage:
@@ -178,8 +179,11 @@ class EventsLayout(Layout):
             at = high
         yield from self._in_gap(place, segment, at, end)
 
+    def _proved(self, place: Place, stored: ArchivedRange) -> Iterator[ChainedObject | Finding]:
+        return self._walk(place, stored, lambda _: self._decide(place, stored, stored.digest))
+
     def _walk(
-        self, place: Place, stored: StoredRange, decide: Callable[[int], ProvedChain] | None = None
+        self, place: Place, stored: Range, decide: Callable[[int], ProvedChain]
     ) -> Iterator[ChainedObject | Finding]:
         prefix = place.prefix
         skip = len(prefix)
@@ -193,11 +197,11 @@ class EventsLayout(Layout):
             end=stored.end,
             parse=parse,
             bound=lambda offset: prefix + self.keys.after(stored.segment, offset),
-            decide=decide or (lambda _: self._decide(place, stored)),
+            decide=decide,
         )
 
-    def _decide(self, place: Place, stored: StoredRange) -> ProvedChain:
-        """Find the chain of a range that has its digest; without one, any. Each is read."""
+    def _decide(self, place: Place, stored: Range, digest: str = "") -> ProvedChain:
+        """Find the chain of a range that has a digest, for which each is read; without one, any."""
         found = (
             (key.offset, key.end)
             for entry in self.between(place, stored.segment, stored.start, stored.end)
@@ -206,7 +210,7 @@ class EventsLayout(Layout):
         )
         chains = iter(Chains(found, stored.start, stored.end))
         for edges in islice(chains, MAX_CHAINS):
-            if not stored.digest or self._digest_along(place, stored, edges) == stored.digest:
+            if not digest or self._digest_along(place, stored, edges) == digest:
                 return ProvedChain(edges, stored.end)
         why = "several objects begin at the same offset, and no chain of them has the range's digest"
         if next(chains, None) is not None:
@@ -215,7 +219,7 @@ class EventsLayout(Layout):
             )
         return ProvedChain((), stored.end, why)
 
-    def _digest_along(self, place: Place, stored: StoredRange, edges: Sequence[int]) -> str:
+    def _digest_along(self, place: Place, stored: Range, edges: Sequence[int]) -> str:
         entries = (
             ChainedObject(
                 place.prefix + self.keys.key(stored.segment, low, high - low),

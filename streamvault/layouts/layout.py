@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, get_args
 
 from streamvault.common.errors import Usage
+from streamvault.layouts.archived_range import ArchivedRange, Range
 from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.keys import MAX_INT63, Place, RangeKeys, parse_segment
 from streamvault.objectstore.bulk import WINDOW_BYTES
@@ -34,29 +35,11 @@ Buffer = bytes | bytearray | memoryview
 Compression = Literal["", "zstd"]
 
 
-class StoredRange(NamedTuple):
-    """An archived range, as layouts know it: the bytes ``[start, end)`` of a segment.
-
-    Attributes:
-        segment: the segment's id.
-        start: offset (bytes) of its first event.
-        end: offset after its last event.
-        frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
-        digest: SHA-256 of its bytes, hexadecimal; empty if it is not known.
-    """
-
-    segment: SegmentId
-    start: int
-    end: int
-    frames: tuple[int, ...] = ()
-    digest: str = ""
-
-
 class WrittenRange(NamedTuple):
     """What is recorded of a range's object, besides where the range is.
 
     Attributes:
-        frames: see `StoredRange`.
+        frames: see `ArchivedRange`.
         crc64nvme: CRC64NVME of the bytes of the object that is in the store, in base64 as S3 has it; empty if the range
             is not one object.
     """
@@ -80,7 +63,7 @@ class RangeReader(ABC):
 
     @abstractmethod
     def read_range(
-        self, place: Place, stored: StoredRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
+        self, place: Place, stored: ArchivedRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[bytes | memoryview]:
         """Yield the segment's bytes ``[start, end)`` of an archived range, as blocks that may split events.
 
@@ -92,7 +75,7 @@ class RangeReader(ABC):
         """
 
     @abstractmethod
-    def read_event(self, place: Place, stored: StoredRange, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, stored: ArchivedRange, offset: int, length: int) -> bytes:
         """Return the ``length`` bytes of one event with its header, by one request.
 
         Raises:
@@ -101,7 +84,7 @@ class RangeReader(ABC):
         """
 
     @abstractmethod
-    def find_event(self, place: Place, stored: StoredRange, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, stored: ArchivedRange, offset: int) -> tuple[int, int]:
         """Return offset and length of the event that holds the segment's byte ``offset``, which is in the range.
 
         Raises:
@@ -157,7 +140,7 @@ class Layout(RangeReader):
     def write_large(
         self,
         place: Place,
-        event: StoredRange,
+        event: Range,
         blocks: Iterable[Buffer],
         window_bytes: int = WINDOW_BYTES,
     ) -> WrittenRange:
@@ -175,14 +158,14 @@ class Layout(RangeReader):
         """
 
     @abstractmethod
-    def check_range(self, place: Place, stored: StoredRange, known: Container[str] = ()) -> RangeCheck:
+    def check_range(self, place: Place, stored: ArchivedRange, known: Container[str] = ()) -> RangeCheck:
         """Check the listing of a range for missing and unexpected objects; damage is returned, not raised.
 
         ``known`` are the keys, relative to the archive, of other chunks that are expected in the listing.
         """
 
     def check_ranges(
-        self, place: Place, stored: Sequence[StoredRange], known: Container[str] = ()
+        self, place: Place, stored: Sequence[ArchivedRange], known: Container[str] = ()
     ) -> Iterator[RangeCheck]:
         """Check the listing of some ranges of a segment, given in order, each as `check_range` does."""
         return (self.check_range(place, one, known) for one in stored)

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamvault.common.errors import Damaged
+from streamvault.layouts.archived_range import Range
 from streamvault.layouts.isolated import NotDecodable, RemoteFile, decoded
 from streamvault.layouts.keys import Place, TableFileKey, parse_table_file, table_data, table_file_key, table_files
-from streamvault.layouts.layout import RangeReader, StoredRange, table_layout
+from streamvault.layouts.layout import RangeReader, table_layout
 from streamvault.layouts.table_decoder import numbers_of
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.objectstore.store import NoSuchObject, ObjectStore, WrongSize
@@ -46,7 +47,7 @@ class TableReader(RangeReader):
     def read_range(
         self,
         place: Place,
-        stored: StoredRange,
+        stored: Range,
         start: int,
         end: int,
         window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (the file's row groups bound the memory)
@@ -67,20 +68,20 @@ class TableReader(RangeReader):
         if at != end and start < end:
             raise Damaged(f"the table's rows end at offset {at}, not at {end}", where=where, todo=_TODO)
 
-    def read_event(self, place: Place, stored: StoredRange, offset: int, length: int) -> bytes:
+    def read_event(self, place: Place, stored: Range, offset: int, length: int) -> bytes:
         """See `Layout.read_event`. Reads the row group of the event."""
         for rows in list(self._rows(place, stored, offset, offset + 1)):
             if rows["offset"][0].as_py() == offset and rows["length"][0].as_py() == length:
                 return bytes(_with_headers(rows["payload"][:1], np.array([length])))
         raise WrongSize(f"no event of {length} bytes begins at {offset}", where=place.at(table_data(place.prefix)))
 
-    def find_event(self, place: Place, stored: StoredRange, offset: int) -> tuple[int, int]:
+    def find_event(self, place: Place, stored: Range, offset: int) -> tuple[int, int]:
         """See `Layout.find_event`."""
         for rows in list(self._rows(place, stored, offset, offset + 1)):
             return rows["offset"][0].as_py(), rows["length"][0].as_py()
         raise Damaged(f"the table has no event at {offset}", where=place.at(table_data(place.prefix)), todo=_TODO)
 
-    def _rows(self, place: Place, stored: StoredRange, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _rows(self, place: Place, stored: Range, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the events that have a byte in ``[start, end)``, as batches that are not empty."""
         if start >= end:
             return
@@ -106,7 +107,7 @@ class TableReader(RangeReader):
         raise Damaged(trouble or "no file of the table holds the range", where=where, todo=_TODO)
 
 
-def _candidates(store: ObjectStore, folder: str, generation: int, stored: StoredRange) -> Iterator[TableFileKey]:
+def _candidates(store: ObjectStore, folder: str, generation: int, stored: Range) -> Iterator[TableFileKey]:
     """Yield the files that may hold a range, the most likely first: from the last whose first range is not after it.
 
     Other files are ignored later, since a file's metadata list its ranges.

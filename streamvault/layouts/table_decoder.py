@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamvault.common.errors import shortage
+from streamvault.layouts.archived_range import Range
 from streamvault.layouts.isolated import BATCH, DONE, ERROR, FACTS, READ, SHORT, RemoteFile, receive, send
-from streamvault.layouts.layout import StoredRange
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 
 COLUMNS = ("epoch", "segment", "offset", "length", "payload")
@@ -49,7 +49,7 @@ def open_file(file: io.RawIOBase) -> pq.ParquetFile:
 
 
 def rows_in(
-    parquet: pq.ParquetFile, stored: StoredRange, start: int, end: int, batch_rows: int
+    parquet: pq.ParquetFile, stored: Range, start: int, end: int, batch_rows: int
 ) -> Iterator[pa.RecordBatch] | None:
     """Return the events that have a byte in ``[start, end)``, as batches that are not empty.
 
@@ -76,7 +76,7 @@ def rows_in(
     )
 
 
-def _holds(metadata: pq.FileMetaData, stored: StoredRange) -> bool:
+def _holds(metadata: pq.FileMetaData, stored: Range) -> bool:
     """Check whether a file's metadata list a range."""
     wanted = str(stored.segment), stored.start, stored.end
     return wanted in _ranges_in((metadata.metadata or {}).get(RANGES, b""))
@@ -91,7 +91,7 @@ def _ranges_in(text: bytes) -> frozenset[tuple[str, int, int]]:
         return frozenset()
 
 
-def _check_size(group: pq.RowGroupMetaData, stored: StoredRange) -> None:
+def _check_size(group: pq.RowGroupMetaData, stored: Range) -> None:
     """Reject a row group that claims to decompress to more than a table's may: `ROW_GROUP_BYTES` or one larger event.
 
     Raises:
@@ -180,7 +180,7 @@ def _answer(question: dict[str, Any], file: io.RawIOBase, answers: IO[bytes]) ->
             send(answers, FACTS, json.dumps(facts).encode())
             return
         segment, *bounds = question["stored"]
-        stored = StoredRange(SegmentId.parse(segment), *bounds)
+        stored = Range(SegmentId.parse(segment), *bounds)
         start, end, batch_rows = question["part"]
         rows = rows_in(parquet, stored, start, end, batch_rows)
         send(answers, FACTS, json.dumps({"holds": rows is not None}).encode())

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from streamvault.common.errors import Absent, Conflict, Damaged, Overtaken
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import (
     TABLES,
     GenerationSpan,
@@ -24,12 +25,11 @@ from streamvault.layouts.keys import (
     table_folder,
 )
 from streamvault.layouts.layout import table_layout
-from streamvault.manifests.archived_range import MAX_INDEX_BYTES, ArchivedRange
 from streamvault.manifests.decisions import Decision
 from streamvault.manifests.files import decode
 from streamvault.manifests.history import Generation, History, by_segment, check_contains, check_follows, cross_check
 from streamvault.manifests.listing import UNKNOWN_TODO, Listing, check_decisions, manifest_lost, read_listing
-from streamvault.manifests.manifest import GenerationModel, IndexEntry, Manifest
+from streamvault.manifests.manifest import MAX_INDEX_BYTES, GenerationModel, IndexEntry, Manifest
 from streamvault.objectstore.store import AccessDenied, AlreadyExists, NoSuchObject, ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamName

@@ -11,10 +11,10 @@ from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import holes
 from streamvault.common.progress import task_progress
 from streamvault.common.units import bytes_text, count_text
+from streamvault.layouts.archived_range import ArchivedRange, digest_of
 from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.keys import Place, PlaceAddress
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
-from streamvault.manifests.archived_range import ArchivedRange, digest_of
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId
@@ -46,7 +46,7 @@ def read_verified(
         Damaged: an object is missing or has the wrong size; names it.
     """
     digest, done = hashlib.sha256(), task_progress()
-    for block in open_reader(layout).read_range(place, row.stored, row.start, row.end, window):
+    for block in open_reader(layout).read_range(place, row, row.start, row.end, window):
         digest.update(block)
         done.read(len(block))
         yield block
@@ -92,7 +92,7 @@ def read_part(
     if bounds == whole:
         yield from read_verified(place, layout, row, window)
     else:
-        yield from open_reader(layout).read_range(place, row.stored, *bounds, window)
+        yield from open_reader(layout).read_range(place, row, *bounds, window)
 
 
 def _within(blocks: deque[bytes | memoryview], at: int, bounds: tuple[int, int]) -> Iterator[bytes | memoryview]:
@@ -280,7 +280,7 @@ def find_remains(origin: RangeBytes) -> Remains | None:
     row, rows, known, what = origin.row, tuple[ArchivedRange, ...](), tuple[Lost, ...](), damage[0].what
     if origin.layout in LAYOUTS:
         layout = open_layout(origin.layout)
-        listed = layout.check_range(origin.place, row.stored)
+        listed = layout.check_range(origin.place, row)
         known = listed_damage(listed, row)
         rows = tuple(_intact_rows(origin, listed)) if layout.one_object_per_event else ()
     left = row.events - sum(each.events for each in rows)
@@ -320,8 +320,8 @@ def _row_of(origin: RangeBytes, start: int, end: int) -> Iterator[ArchivedRange]
     if start >= end:
         return
     try:
-        digest = digest_of(open_reader(origin.layout).read_range(origin.place, part.stored, start, end))
+        digest = digest_of(open_reader(origin.layout).read_range(origin.place, part, start, end))
     except Damaged:
         return
-    events = open_layout(origin.layout).check_range(origin.place, part.stored).events or 0
+    events = open_layout(origin.layout).check_range(origin.place, part).events or 0
     yield replace(part, events=events, digest=digest)

@@ -12,9 +12,9 @@ from datetime import datetime
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.neighbours import holes, joined
+from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import Place
 from streamvault.layouts.layout import open_reader
-from streamvault.manifests.archived_range import ArchivedRange, segment_digest
 from streamvault.manifests.manifest import Configuration, Manifest, Replaced, SegmentEntry
 from streamvault.streamstore.cuts import no_end, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
@@ -421,7 +421,7 @@ def check_boundaries(place: Place, stream: StreamName, parts: Iterable[RangePart
     """
     for part in (each for each in parts if each.row.content == "events"):
         for cut in {part.start, part.end} - {part.row.start, part.row.end}:
-            offset, length = open_reader(part.layout).find_event(place, part.row.stored, cut)
+            offset, length = open_reader(part.layout).find_event(place, part.row, cut)
             if offset != cut:
                 raise InvalidCut(
                     f"the stream cut lies inside an event (of {length} bytes at {offset})",

@@ -30,9 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamvault.common.errors import Damaged, Failed, content_error
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chunks import FRAME_BYTES, MAX_FRAME_BYTES
-from streamvault.manifests.archived_range import MAX_INDEX_BYTES, ArchivedRange
 from streamvault.manifests.files import one_line
+from streamvault.manifests.manifest import MAX_INDEX_BYTES
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import SegmentId, StreamName
 

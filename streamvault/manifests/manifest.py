@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -46,6 +49,16 @@ from streamvault.streamstore.model import (
 )
 
 Setting = Annotated[int, Field(ge=-1, le=0x7FFFFFFFFFFFFFFF)]
+
+MAX_INDEX_BYTES = 1024 * 1024 * 1024
+"""Maximum size of an index of ranges: enough for half a petabyte, or a sixth of a petabyte if compressed."""
+
+
+@cache
+def load_index_code() -> None:
+    """Import what reads and writes indexes in a thread: loading pyarrow takes about as long as the first requests."""
+    module = "streamvault.manifests.index"
+    threading.Thread(target=import_module, args=(module,), name="import of pyarrow").start()
 
 
 class ScalingEntry(Model):

@@ -29,6 +29,7 @@ from itertools import groupby, pairwise
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.units import now_utc
+from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import (
     WORK,
     GenerationSpan,
@@ -41,13 +42,12 @@ from streamvault.layouts.keys import (
 )
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.archived_range import MAX_INDEX_BYTES, ArchivedRange, segment_digest
 from streamvault.manifests.damage import RangeBytes, read_verified
 from streamvault.manifests.decisions import check_mark
 from streamvault.manifests.deleting import RANGES_A_TASK, DeletedData
 from streamvault.manifests.history import NOT_MERGED, Generation, History, by_segment, check_follows, with_rows
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
-from streamvault.manifests.manifest import GapEntry, Manifest, Replaced, SegmentEntry
+from streamvault.manifests.manifest import MAX_INDEX_BYTES, GapEntry, Manifest, Replaced, SegmentEntry
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.manifests.plan import find_plan, find_rows
 from streamvault.objectstore.bulk import delete_all

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
 from streamvault.common.units import now_utc
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, Place, ended_key, parse_row, plan_key, row_key, work_folder
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.files import (
     Checksum,
     Count,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.version import TOOL
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import truncation_key
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.damage import RangeBytes
 from streamvault.manifests.decisions import Truncation
 from streamvault.manifests.history import Generation

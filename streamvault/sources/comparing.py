@@ -17,8 +17,8 @@ from typing import NamedTuple
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.neighbours import holes
 from streamvault.common.units import bytes_text
+from streamvault.layouts.archived_range import ArchivedRange, digest_of
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange, digest_of
 from streamvault.manifests.damage import RangeBytes, read_part, read_verified
 from streamvault.manifests.history import Generation
 from streamvault.manifests.listing import Listing

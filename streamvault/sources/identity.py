@@ -20,7 +20,7 @@ from typing import Annotated, Any, NamedTuple, Self
 from pydantic import PlainSerializer, PlainValidator
 
 from streamvault.common.errors import Conflict
-from streamvault.manifests.archived_range import digest_of
+from streamvault.layouts.archived_range import digest_of
 from streamvault.manifests.files import segment_key
 from streamvault.manifests.manifest import EpochEntry, GenerationModel, Witness
 from streamvault.sources.source import SourceState

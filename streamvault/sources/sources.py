@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.common.units import now_utc
+from streamvault.layouts.archived_range import digest_of
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.archived_range import digest_of
 from streamvault.manifests.damage import RangeBytes
 from streamvault.manifests.history import History, RangePart, check_boundaries, select_parts
 from streamvault.objectstore.bulk import WINDOW_BYTES

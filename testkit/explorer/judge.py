@@ -285,7 +285,7 @@ def _scan() -> Scan:
                 name = segment.in_stream(NAME)
                 for row in rows:
                     blocks = open_layout(generation.layout, generation.manifest.compression).read_range(
-                        archive.place, row.stored, row.start, row.end
+                        archive.place, row, row.start, row.end
                     )
                     if seen.get(name, 0) & mask(row.start, row.end):
                         doubled.append(f"{name}:{row.start}")

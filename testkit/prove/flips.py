@@ -73,7 +73,7 @@ def flip(count: int, seed: int) -> Flipped:
                 row = next((one for one in held if f"{one.segment.number:010}-{one.start:019}" in key), held[0])
                 found.count += 1
                 try:
-                    for _ in table.TableReader(1).read_range(archive.place, row.stored, row.start, row.end):
+                    for _ in table.TableReader(1).read_range(archive.place, row, row.start, row.end):
                         pass
                 except Damaged:
                     found.rejected += 1

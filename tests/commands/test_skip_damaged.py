@@ -13,10 +13,10 @@ import pytest
 from streamvault import check_archive, compact_archive, export_stream, import_stream, write_table
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests import damage as damaging
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import LONGEST_TAG, FilledPlace, filled_places, filled_tags
 from testkit import scenes

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from streamvault.common.errors import Conflict, Usage
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, manifest_key, plan_key, ranges_key
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.files import seal
 from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import IndexEntry, Manifest

@@ -6,7 +6,7 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from streamvault.common.errors import Conflict, Damaged, Failed
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import Place
-from streamvault.layouts.layout import Layout, StoredRange, WrittenRange, open_layout
+from streamvault.layouts.layout import Layout, WrittenRange, open_layout
 from streamvault.objectstore.folder import FolderStore
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import NoSuchObject, ObjectStore, WrongSize, crc64nvme
@@ -47,7 +48,7 @@ def layout(request: pytest.FixtureRequest) -> Layout:
 class Range:
     """A written range, its events (offset, payload) and its bytes."""
 
-    stored: StoredRange
+    stored: ArchivedRange
     events: list[tuple[int, bytes]]
     raw: bytes
 
@@ -75,7 +76,7 @@ def write(
 ) -> Range:
     events, raw = events_at(start, payloads), b"".join(map(frame, payloads))
     frames = layout.write_run(Place(store, prefix), segment, runs(events)).frames
-    return Range(StoredRange(segment, start, start + len(raw), frames), events, raw)
+    return Range(ArchivedRange(segment, start, start + len(raw), 0, "", frames), events, raw)
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def test_any_part_between_events_is_read(
 
 def test_ranges_are_checked_together_as_each_alone(case: Case) -> None:
     held, layout = [case.first.stored, case.second.stored], case.layout
-    third = StoredRange(SEGMENT, held[-1].end + 100, held[-1].end + 200)  # behind a hole, and missing
+    third = ArchivedRange(SEGMENT, held[-1].end + 100, held[-1].end + 200, 0, "")  # behind a hole, and missing
     case.store.put(case.key(held[0].start, 9999), b"a stray in the first")
     case.store.put(case.key(held[1].end + 10, 20), b"between the ranges")
     case.store.put(case.key(third.start + 10, 20), b"a stray in the third")
@@ -227,7 +228,7 @@ def test_block_needs_to_be_valid_only_until_the_next(layout: Layout) -> None:
 
     frames = layout.write_run(place_of(store), SEGMENT, blocks()).frames
     raw = b"".join(frame(number.to_bytes(4, "big")) for number in range(200))
-    held = StoredRange(SEGMENT, 0, 2400, frames)
+    held = ArchivedRange(SEGMENT, 0, 2400, 0, "", frames)
     assert b"".join(layout.read_range(place_of(store), held, 0, 2400)) == raw
 
 
@@ -400,9 +401,9 @@ def test_checksum_of_a_ranges_object_is_recorded(layout: Layout) -> None:
 @pytest.mark.parametrize("window", [MIB, 64 * MIB], ids=["in parts", "whole"])
 def test_large_event_is_a_separate_object(layout: Layout, window: int) -> None:
     store, length = memory(), len(LARGE_EVENT)
-    event = StoredRange(SEGMENT, START, START + length)
+    event = ArchivedRange(SEGMENT, START, START + length, 0, "")
     written = layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), window)
-    held = event._replace(frames=written.frames)
+    held = replace(event, frames=written.frames)
     assert written.crc64nvme == checksum_of(store, layout)
     check = layout.check_range(place_of(store), held)
     assert (check.objects, check.damaged, check.stray) == (1, 0, 0)
@@ -423,7 +424,7 @@ def test_large_event_is_a_separate_object(layout: Layout, window: int) -> None:
 
 def test_second_concurrent_writer_of_a_large_event_compares(layout: Layout) -> None:
     """The key is created by another writer after the first check, when all parts are being uploaded."""
-    store, event = memory(), StoredRange(SEGMENT, START, START + len(LARGE_EVENT))
+    store, event = memory(), ArchivedRange(SEGMENT, START, START + len(LARGE_EVENT), 0, "")
 
     def blocks() -> Iterator[memoryview]:
         yield from in_blocks(LARGE_EVENT[:MIB])
@@ -442,7 +443,7 @@ def test_server_that_overwrites_by_multipart_uploads_gets_none(layout: Layout) -
             self._backend.put(self._base + key, b"".join(blocks), mode="overwrite")
 
     store = Overwriting(MemoryStore(), bucket="memory://archive")
-    event = StoredRange(SEGMENT, START, START + len(LARGE_EVENT))
+    event = ArchivedRange(SEGMENT, START, START + len(LARGE_EVENT), 0, "")
     with pytest.raises(Failed, match=r"exceeds the window.*Use --window 12MiB"):
         layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), MIB)
     assert list(store.list(PREFIX)) == []
@@ -459,8 +460,8 @@ def test_large_event_is_moved_in_bounded_memory(layout: Layout, tmp_path: Path) 
             yield bytes([number]) * MIB
 
     tracemalloc.start()
-    held = StoredRange(SEGMENT, START, START + size + 8)
-    held = held._replace(frames=layout.write_large(place_of(store), held, blocks(), 16 * MIB).frames)
+    held = ArchivedRange(SEGMENT, START, START + size + 8, 0, "")
+    held = replace(held, frames=layout.write_large(place_of(store), held, blocks(), 16 * MIB).frames)
     read = sum(map(len, layout.read_range(place_of(store), held, held.start, held.end, 16 * MIB)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamvault.common.progress import task_progress
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import (
     MANIFESTS,
     TABLES,
@@ -25,7 +26,6 @@ from streamvault.layouts.keys import (
     parse_truncation,
 )
 from streamvault.layouts.layout import LAYOUTS, open_layout
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.damage import Lost, damage_of, listed_damage, uncompared, whole
 from streamvault.manifests.deleting import ranges_a_task
 from streamvault.manifests.history import History, by_segment
@@ -284,7 +284,7 @@ def check_ranges(task: RangesTask) -> CheckResult:
     found = read = stray = 0
     place, layout, done = task.address.open(), open_layout(task.layout), task_progress()
     done.only_reads()
-    checks = layout.check_ranges(place, [row.stored for row in task.rows], task.known)
+    checks = layout.check_ranges(place, task.rows, task.known)
     for row, is_read, listed in zip(task.rows, task.read, checks, strict=True):
         strays += listed.strays
         stray += listed.stray

@@ -26,14 +26,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from streamvault.common.errors import Usage
 from streamvault.common.options import load_file
 from streamvault.common.report import Cost
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chunks import requests_to_read
-from streamvault.layouts.layout import Layout, LayoutName, StoredRange, open_layout
-from streamvault.manifests.archived_range import ArchivedRange
+from streamvault.layouts.layout import Layout, LayoutName, open_layout
 from streamvault.manifests.deleting import ranges_a_task
 from streamvault.manifests.verbs.warm import SAMPLE_SIZE
 from streamvault.objectstore.bulk import PART_BYTES
 from streamvault.objectstore.store import PAGE
-from streamvault.streamstore.model import HEADER_BYTES, SegmentId
+from streamvault.streamstore.model import HEADER_BYTES
 
 GB = 2**30
 LIST_PRICES = Path(__file__).with_name("prices.toml")
@@ -123,9 +123,6 @@ def load_prices(name: str) -> Prices:
     if "STANDARD" not in prices.classes:
         raise Usage("--prices has no prices of STANDARD", where=name, todo=todo)
     return prices
-
-
-_ANY_SEGMENT = SegmentId(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +260,7 @@ def to_read(layout: Layout, events: int, size: int, *, frames: bool = False, is_
         is_large: whether it is one event of more than 8 MiB.
     """
     if not layout.one_object_per_event:
-        return Requests(gets=requests_to_read(StoredRange(_ANY_SEGMENT, 0, size, (1,) if frames else ()), size))
+        return Requests(gets=requests_to_read(size, frames=frames))
     if is_large:
         return Requests(lists=1, gets=ceil((size - HEADER_BYTES) / PART_BYTES))
     return Requests(lists=_pages(events + 1), gets=events)

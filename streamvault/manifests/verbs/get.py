@@ -50,7 +50,7 @@ def get_event(archive: str, pointer: str, options: GetOptions) -> bytes:
         for _ in read_verified(source.place, layout.name, row):
             pass
     try:
-        framed = layout.read_event(source.place, row.stored, event.offset, event.length)
+        framed = layout.read_event(source.place, row, event.offset, event.length)
     except (NoSuchObject, WrongSize):
         todo = "A pointer is an event's offset and length. 'streamvault check' shows if the archive is damaged."
         raise NoSuchEvent("the archive has no event at this pointer", where=str(event), todo=todo) from None

@@ -8,8 +8,8 @@ from itertools import takewhile
 
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.decisions import check_mark, mark_checked
 from streamvault.manifests.history import Generation, History
 from streamvault.manifests.listing import Listing, manifest_lost

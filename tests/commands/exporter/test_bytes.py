@@ -27,8 +27,8 @@ from streamvault import (
 )
 from streamvault.common.errors import Failed, Usage
 from streamvault.importer import run as import_run
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.sources.reader import NotEvents
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.streamstore.errors import InvalidCut

@@ -17,9 +17,9 @@ from streamvault import check_archive, export_stream, import_stream, plan_archiv
 from streamvault.common.errors import Usage
 from streamvault.exporter import forecast
 from streamvault.exporter.run import ExportTask
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import PlaceAddress
 from streamvault.layouts.layout import LayoutName, open_layout
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.history import by_segment
 from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.plan import FinishedSpan, RangeEntry

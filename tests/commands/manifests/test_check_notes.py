@@ -20,6 +20,7 @@ from streamvault import (
 )
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.exporter import convert as converting
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import (
     GenerationSpan,
     checked_key,
@@ -31,7 +32,6 @@ from streamvault.layouts.keys import (
 )
 from streamvault.layouts.layout import LayoutName
 from streamvault.manifests.archive import NoSuchArchive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.damage import damage_of
 from streamvault.manifests.decisions import Checked, find_checked
 from streamvault.manifests.files import seal

@@ -13,10 +13,10 @@ import pytest
 from streamvault import check_archive, compact_archive, export_stream, rotate_stream
 from streamvault.common.errors import Damaged
 from streamvault.common.units import now_utc
+from streamvault.layouts.archived_range import ArchivedRange, digest_of
 from streamvault.layouts.keys import GenerationSpan, chunk_key, decision_key, manifest_key, ranges_key
 from streamvault.layouts.layout import LayoutName
 from streamvault.manifests import merging
-from streamvault.manifests.archived_range import ArchivedRange, digest_of
 from streamvault.manifests.decisions import Merged, mark_checked
 from streamvault.manifests.history import Generation, by_segment, with_rows
 from streamvault.manifests.index import encode_ranges

@@ -13,9 +13,10 @@ import pytest
 import zstandard
 
 from streamvault.common.errors import Conflict, Damaged
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chunks import FRAME_BYTES, FRAMED_PART_BYTES, ChunksLayout
 from streamvault.layouts.keys import CHUNK_KEYS
-from streamvault.layouts.layout import StoredRange, UnknownLayout, open_layout
+from streamvault.layouts.layout import UnknownLayout, open_layout
 from streamvault.objectstore.store import ObjectStore, crc64nvme
 from streamvault.streamstore.events import EventBlock
 from testkit.streams import frame
@@ -35,8 +36,8 @@ def key_of(raw: bytes) -> str:
     return f"{PREFIX}chunks/0000000003.0000000007/{START:019d}-{len(raw):019d}"
 
 
-def range_of(raw: bytes, frames: tuple[int, ...] = ()) -> StoredRange:
-    return StoredRange(SEGMENT, START, START + len(raw), frames)
+def range_of(raw: bytes, frames: tuple[int, ...] = ()) -> ArchivedRange:
+    return ArchivedRange(SEGMENT, START, START + len(raw), 0, "", frames)
 
 
 def events(size: int, seed: int = 1) -> tuple[list[int], bytes]:
@@ -59,7 +60,7 @@ def layout(request: pytest.FixtureRequest) -> ChunksLayout:
 
 
 @pytest.fixture(scope="module")
-def held(layout: ChunksLayout) -> tuple[ObjectStore, StoredRange]:
+def held(layout: ChunksLayout) -> tuple[ObjectStore, ArchivedRange]:
     """`LARGE`, archived; tests do not change it."""
     store = memory()
     return store, range_of(LARGE, layout.write_run(place_of(store), SEGMENT, blocks(LARGE)).frames)
@@ -105,7 +106,7 @@ def test_any_bytes_of_ranges_of_every_size_are_read(size: int) -> None:
                 assert found == raw[low:high], (low, high)
 
 
-def test_part_is_read_in_few_requests(layout: ChunksLayout, held: tuple[ObjectStore, StoredRange]) -> None:
+def test_part_is_read_in_few_requests(layout: ChunksLayout, held: tuple[ObjectStore, ArchivedRange]) -> None:
     inner, where = held
     low, high = START + 3 * MIB + 17, START + 8 * MIB + 5
     store = MeteredStore(inner)
@@ -124,7 +125,7 @@ def test_part_is_read_in_few_requests(layout: ChunksLayout, held: tuple[ObjectSt
 
 
 def test_event_is_read_in_one_request_of_a_frame_or_two(
-    layout: ChunksLayout, held: tuple[ObjectStore, StoredRange]
+    layout: ChunksLayout, held: tuple[ObjectStore, ArchivedRange]
 ) -> None:
     inner, where = held
     ends = [*OFFSETS[1:], where.end]
@@ -236,7 +237,7 @@ def test_large_event_with_frames_of_another_size_is_a_conflict() -> None:
         ZSTD.write_large(place_of(store), range_of(raw), [raw], MIB)
 
 
-def damaged(store: ObjectStore, held: StoredRange) -> str:
+def damaged(store: ObjectStore, held: ArchivedRange) -> str:
     """Check that reading all of it or one event raises `Damaged`; return the message, which is one line."""
     with pytest.raises(Damaged) as caught:
         list(ZSTD.read_range(place_of(store), held, held.start, held.end))

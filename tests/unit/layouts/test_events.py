@@ -12,9 +12,9 @@ from obstore.store import MemoryStore
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts import keys
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chain import Finding
 from streamvault.layouts.events import EventsLayout
-from streamvault.layouts.layout import StoredRange
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import SMALL, ObjectStore
 from streamvault.streamstore.model import SegmentId
@@ -38,8 +38,8 @@ def key_of(offset: int, payload_length: int) -> str:
     return PREFIX + keys.event_key(SEGMENT, offset, payload_length + 8)
 
 
-def range_of(start: int, end: int) -> StoredRange:
-    return StoredRange(SEGMENT, start, end)
+def range_of(start: int, end: int) -> ArchivedRange:
+    return ArchivedRange(SEGMENT, start, end, 0, "")
 
 
 def put(store: ObjectStore, events: Iterable[tuple[int, bytes]]) -> None:

@@ -18,11 +18,11 @@ from streamvault import write_table
 from streamvault.common.errors import Damaged
 from streamvault.layouts import isolated
 from streamvault.layouts import table as table_reader
+from streamvault.layouts.archived_range import ArchivedRange, Range
 from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key
-from streamvault.layouts.layout import RangeReader, StoredRange, UnknownLayout, open_reader
+from streamvault.layouts.layout import RangeReader, UnknownLayout, open_reader
 from streamvault.layouts.table_decoder import open_file, rows_in
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.objectstore.store import WrongSize
 from streamvault.streamstore.model import SegmentId
 from testkit.lakes import table_keys
@@ -50,7 +50,7 @@ def reader() -> RangeReader:
     return open_reader("table:1")
 
 
-def read(vault: Vault, stored: StoredRange, start: int, end: int) -> bytes:
+def read(vault: Vault, stored: ArchivedRange, start: int, end: int) -> bytes:
     table = table_of(vault)
     return b"".join(bytes(block) for block in reader().read_range(table.place, stored, start, end))
 
@@ -59,7 +59,7 @@ def test_every_range_is_read_as_the_segments_own_bytes(vault: Vault) -> None:
     wanted = segments_of(vault.root)
     history = table_of(vault).history()
     found = {
-        (row.start, str(segment)): read(vault, row.stored, row.start, row.end)
+        (row.start, str(segment)): read(vault, row, row.start, row.end)
         for segment in history.segments()
         for layout, row in history.ranges(segment)
         if layout == "table:1"
@@ -75,19 +75,19 @@ def test_part_of_a_range_is_read_from_any_offset(vault: Vault) -> None:
     segment = history.segments()[-1]
     _, row = next(history.ranges(segment))
     mine = [pointer for pointer in events if pointer.segment == segment and row.start <= pointer.offset < row.end]
-    whole = read(vault, row.stored, row.start, row.end)
+    whole = read(vault, row, row.start, row.end)
     for pointer in mine[:20]:
         at = pointer.offset - row.start
-        assert read(vault, row.stored, pointer.offset, row.end) == whole[at:]
-        assert read(vault, row.stored, row.start, pointer.offset) == whole[:at]
-        assert read(vault, row.stored, pointer.offset + 3, row.end) == whole[at + 3 :], "from inside of an event"
-        event = reader().read_event(table.place, row.stored, pointer.offset, pointer.length)
+        assert read(vault, row, pointer.offset, row.end) == whole[at:]
+        assert read(vault, row, row.start, pointer.offset) == whole[:at]
+        assert read(vault, row, pointer.offset + 3, row.end) == whole[at + 3 :], "from inside of an event"
+        event = reader().read_event(table.place, row, pointer.offset, pointer.length)
         assert event == whole[at : at + pointer.length]
         inside = pointer.offset + pointer.length - 1
-        found = reader().find_event(table.place, row.stored, inside)
+        found = reader().find_event(table.place, row, inside)
         assert found == (pointer.offset, pointer.length)
     with pytest.raises(WrongSize):
-        reader().read_event(table.place, row.stored, mine[1].offset, mine[1].length + 1)
+        reader().read_event(table.place, row, mine[1].offset, mine[1].length + 1)
 
 
 def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pyt
 
     def here(file: io.RawIOBase, question: dict[str, Any]) -> Iterator[object]:
         (name, *stored), part = question["stored"], question["part"]
-        rows = rows_in(open_file(file), StoredRange(SegmentId.parse(name), *stored), *part)
+        rows = rows_in(open_file(file), Range(SegmentId.parse(name), *stored), *part)
         yield {"holds": rows is not None}
         yield from rows or ()
 
@@ -110,7 +110,7 @@ def test_row_groups_of_other_offsets_are_not_read(vault: Vault, monkeypatch: pyt
     history = table_of(vault).history()
     for segment in history.segments():
         for _, row in history.ranges(segment):
-            read(vault, row.stored, row.end - 8, row.end)
+            read(vault, row, row.end - 8, row.end)
     assert all(read_groups <= 3 for read_groups, _ in asked), asked
     assert max(groups for _, groups in asked) > 3
 
@@ -134,7 +134,7 @@ def change(vault: Vault, key: str, rows: pa.Table | None) -> None:
 def test_library_that_ends_its_process_is_damage(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decoding process is killed in the middle of a file; the next file is decoded by another one."""
     row, _, _ = first_file(vault)
-    whole = read(vault, row.stored, row.start, row.end)
+    whole = read(vault, row, row.start, row.end)
     get_range = table_reader.ObjectFile.read
 
     def fatal(file: table_reader.ObjectFile, size: int = -1) -> bytes:
@@ -148,8 +148,8 @@ def test_library_that_ends_its_process_is_damage(vault: Vault, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(table_reader.ObjectFile, "read", fatal)
         with pytest.raises(Damaged, match="ended its process over it"):
-            read(vault, row.stored, row.start, row.end)
-    assert read(vault, row.stored, row.start, row.end) == whole
+            read(vault, row, row.start, row.end)
+    assert read(vault, row, row.start, row.end) == whole
     assert started[0].pid != started[-1].pid
 
 
@@ -177,7 +177,7 @@ def test_damaged_file_is_found(vault: Vault, damage: str) -> None:
     if damage == "file gone":
         replace_object(vault.root, key, None)
     with pytest.raises(Damaged):
-        read(vault, row.stored, row.start, row.end)
+        read(vault, row, row.start, row.end)
 
 
 def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
@@ -189,7 +189,7 @@ def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
     pq.write_table(pa.table({"a": [1]}), written)
     strays = [b"no Parquet", written.getvalue(), objects_of(vault.root).get(there[-1])]
     ranges = [row for segment in history.segments() for _, row in history.ranges(segment)]
-    whole = [read(vault, row.stored, row.start, row.end) for row in ranges]
+    whole = [read(vault, row, row.start, row.end) for row in ranges]
     put = 0
     for row in ranges:
         key = folder + table_file_key(1, row.segment, row.start)
@@ -198,7 +198,7 @@ def test_other_files_in_the_folder_are_ignored(vault: Vault) -> None:
             put += 1
     assert put > 2
     table_reader._listed.cache_clear()
-    assert [read(vault, row.stored, row.start, row.end) for row in ranges] == whole
+    assert [read(vault, row, row.start, row.end) for row in ranges] == whole
 
 
 def test_file_that_decompresses_to_more_than_its_range_is_rejected(vault: Vault) -> None:
@@ -217,7 +217,7 @@ def test_file_that_decompresses_to_more_than_its_range_is_rejected(vault: Vault)
     change(vault, key, huge)
     assert objects_of(vault.root).size(key) < 100_000, "a hundred gigabytes"
     with pytest.raises(Damaged, match="larger than in any"):
-        read(vault, row.stored, row.start, row.end)
+        read(vault, row, row.start, row.end)
 
 
 def test_file_names_sort_in_the_streams_order() -> None:

@@ -17,10 +17,10 @@ from streamvault import compact_archive, export_stream
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
 from streamvault.common.units import now_utc
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, checked_key, chunk_key
 from streamvault.manifests import merging
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.decisions import find_checked
 from streamvault.manifests.history import Generation, by_segment
 from streamvault.manifests.merging import Merger, delete_replaced, remainder_of, replacements

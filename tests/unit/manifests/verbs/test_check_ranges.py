@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import pytest
 
 from streamvault import check_archive
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import EVENT_KEYS, GenerationSpan, Place, PlaceAddress, chunk_key, event_key
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.manifest import PlannedSegment
 from streamvault.manifests.plan import create_plan, find_plan
 from streamvault.manifests.verbs.check_ranges import (

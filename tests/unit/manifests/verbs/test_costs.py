@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, convert_archive, export_stream, import_stream
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
-from streamvault.manifests.archived_range import ArchivedRange
 from streamvault.manifests.history import History
 from streamvault.manifests.verbs.costs import (
     Part,

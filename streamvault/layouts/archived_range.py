@@ -1,36 +1,34 @@
-"""An archived range, a row of its generation's index. In its own module, so that tasks need not import pyarrow."""
+"""Ranges of a segment, and what an archive's index records of them. It needs no pyarrow, as tasks use it."""
 
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 
-from streamvault.layouts.layout import StoredRange
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
-
-MAX_INDEX_BYTES = 1024 * 1024 * 1024
-"""Maximum size of an index of ranges: enough for half a petabyte, or a sixth of a petabyte if compressed."""
-
-
-@cache
-def load_index_code() -> None:
-    """Import what reads and writes indexes in a thread: loading pyarrow takes about as long as the first requests."""
-    module = "streamvault.manifests.index"
-    threading.Thread(target=import_module, args=(module,), name="import of pyarrow").start()
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class ArchivedRange:
-    """An archived range of a segment.
+class Range:
+    """The bytes of a segment between two offsets; of events, both are boundaries.
 
     Attributes:
-        segment: the id of the segment in the archive's stream.
-        start: offset of its first event (bytes).
-        end: offset after its last event.
+        segment: the segment's id.
+        start: offset of the first byte.
+        end: offset after the last one.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ArchivedRange(Range):
+    """An archived range of a segment: a row of its generation's index.
+
+    Attributes:
         events: number of events; 0 only for a range of a byte stream.
         digest: SHA-256 of the segment's bytes from `start` to `end`, hexadecimal.
         frames: size of each compressed frame (bytes), in order; empty if the range is not compressed.
@@ -38,9 +36,6 @@ class ArchivedRange:
             not one object. Ranges that differ only in this are equal: earlier releases do not record it.
     """
 
-    segment: SegmentId
-    start: int
-    end: int
     events: int
     digest: str
     frames: tuple[int, ...] = ()
@@ -55,11 +50,6 @@ class ArchivedRange:
     def is_large(self) -> bool:
         """Whether it is one event of more than 8 MiB, which is always a separate range."""
         return self.events == 1 and self.end - self.start > HEADER_BYTES + MAX_EVENT_BYTES
-
-    @property
-    def stored(self) -> StoredRange:
-        """The range as used by layouts."""
-        return StoredRange(self.segment, self.start, self.end, self.frames, self.digest)
 
 
 def digest_of(blocks: Iterable[bytes | memoryview]) -> str:
