@@ -16,7 +16,7 @@ from streamvault.common.progress import task_progress
 from streamvault.importer.fill import FOREIGN_APPENDS
 from streamvault.runner.opening import Tasks
 from streamvault.sources.identity import LastBytes, Position, SourcePosition, another_source, bytes_differ
-from streamvault.sources.source import Source, SourcePart, SourceState, bytes_between
+from streamvault.sources.source import Source, SourcePart, SourceState
 from streamvault.sources.sources import open_source
 from streamvault.streamstore.byte_source import SourceTruncated, StoredBytes
 from streamvault.streamstore.cuts import Cut as PlanningCut
@@ -156,12 +156,12 @@ class Stretch:
 
         Raises:
             AnotherSource: after the last block: the last bytes differ; or the segment is shorter.
-            Damaged, SourceTruncated, StreamStoreError: as `ByteSource.blocks`.
+            Damaged, SourceTruncated, StreamStoreError: as `SourcePart.blocks`.
         """
         at, digest = self.start, hashlib.sha256()
         try:
             for part in self.parts:
-                for block in bytes_between(part.origin, part.start, part.end, window):
+                for block in part.blocks(part.start, part.end, window, late=True):
                     if self.last:
                         digest.update(memoryview(block)[max(self.last.offset - at, 0) :])
                     at += len(block)
@@ -228,7 +228,7 @@ class Sources:
 
 def _last(planned: SourcePosition, segment: SegmentId, parts: Sequence[SourcePart]) -> LastBytes | None:
     """Return what the last bytes are compared with; None in an archive, whose ranges have digests."""
-    return None if parts[-1].origin.digest else planned.last_in(segment, parts[0].start, parts[-1].end)
+    return None if parts[-1].is_verified else planned.last_in(segment, parts[0].start, parts[-1].end)
 
 
 def _without_holes(parts: Iterable[SourcePart]) -> Iterator[list[SourcePart]]:

@@ -232,7 +232,7 @@ def _blocks(task: FillTask, span: TargetSpan, start: int, end: int | None = None
         is_framed = task.content == "events" and not (span.end <= task.head and length < HEADER_BYTES)
         yield from filler(length) if is_framed else zeros(length)
         return
-    blocks = span.part.origin.blocks(start + span.shift, (end or span.end) + span.shift, task.window)
+    blocks = span.part.blocks(start + span.shift, (end or span.end) + span.shift, task.window)
     if task.whole_events:
         yield from whole_event_blocks(blocks)
         return
@@ -292,7 +292,7 @@ def verify_range(task: VerifyTask) -> Verified:
         Differs: the source is intact, but the target's bytes differ.
     """
     restored, part = _digest_of_target(task), task.part
-    if part.whole and part.events is not None and restored == part.origin.digest:
+    if part.whole and part.events is not None and restored == part.digest:
         return Verified(part.events, part.end - part.start)
     with advising_new_import(task.target.stream):
         expected, events = _read_source(part, task.where)
@@ -315,15 +315,12 @@ def _digest_of_target(task: VerifyTask) -> str:
 
 
 def _read_source(part: SourcePart, where: str) -> tuple[str, int]:
-    """Read all of the origin, which verifies it; return the digest of the part, and its number of events."""
-    digest, events, at = hashlib.sha256(), 0, part.origin.start
+    """Read a part, which verifies it; return its digest, and its number of events."""
+    digest, events = hashlib.sha256(), 0
     # A large event is a range by itself and never restored in part.
-    splitter = EventSplitter(at, where) if part.events is None else None
-    for block in part.origin.blocks(part.origin.start, part.origin.end, WINDOW_BYTES):
-        low, high = max(part.start - at, 0), min(part.end - at, len(block))
-        if low < high:
-            digest.update(memoryview(block)[low:high])
+    splitter = EventSplitter(part.start, where) if part.events is None else None
+    for block in part.blocks(part.start, part.end, WINDOW_BYTES, late=True):
+        digest.update(block)
         if splitter is not None:
-            events += sum(part.start <= offset < part.end for offset, _ in splitter.events(block))
-        at += len(block)
+            events += sum(1 for _ in splitter.events(block))
     return digest.hexdigest(), events if part.events is None else part.events

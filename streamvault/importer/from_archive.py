@@ -11,11 +11,11 @@ from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import Content, RestorePlan
-from streamvault.manifests.damage import Lost, RangeBytes, Remains, find_remains
+from streamvault.manifests.damage import ArchivedPart, Lost, Remains, find_remains
 from streamvault.manifests.files import segment_key
-from streamvault.manifests.history import RangePart
+from streamvault.manifests.history import by_segment
 from streamvault.runner.opening import open_runner
-from streamvault.sources.sources import ArchiveState, source_parts
+from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
 
 
@@ -32,7 +32,7 @@ class Selection:
     """
 
     source: ArchiveState
-    parts: Sequence[RangePart]
+    parts: Sequence[ArchivedPart]
     from_cut: StreamCut | None = None
     to_cut: StreamCut | None = None
     lost: Sequence[Lost] = ()
@@ -48,7 +48,7 @@ class Selection:
             generation=history.generation,
             head=self.from_cut or history.head,
             tail=tail,
-            parts=source_parts(self.source.archive, self.parts),
+            parts=by_segment(self.parts),
             bases={},
             sealed=described.sealed and tail == history.tail,
             import_id=self.import_id(options),
@@ -95,15 +95,14 @@ class Selection:
         progress.begin("checking", sum(part.row.end - part.row.start for part in selected))
         found: dict[int, Remains] = {}
         with open_runner(master, [find_remains]) as runner:
-            origins = [RangeBytes(self.source.archive.address, part.layout, part.row) for part in selected]
-            for index, remains in runner.run(find_remains, origins, progress=progress):
+            for index, remains in runner.run(find_remains, selected, progress=progress):
                 row = selected[index].row
                 progress.advance(row.events, row.end - row.start)
                 if remains is not None:
                     found[index] = remains
         if found:
             self.source.check_in_force("restored", expired_todo="Import again.")
-        left: list[RangePart] = []
+        left: list[ArchivedPart] = []
         lost: list[Lost] = []
         for index, part in enumerate(selected):
             if index not in found:
@@ -112,7 +111,7 @@ class Selection:
             for row in found[index].rows:
                 start, end = max(part.start, row.start), min(part.end, row.end)
                 if start < end:
-                    left.append(RangePart(row, part.layout, start, end))
+                    left.append(replace(part, row=row, start=start, end=end))
             for hole in found[index].lost:
                 start, end = max(part.start, hole.start), min(part.end, hole.end)
                 if start < end:

@@ -68,7 +68,7 @@ class Planner:
         source = ArchiveState(self.archive, history := self.archive.history(generation))
         cuts = (self.options.from_cut, self.options.to_cut)
         from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
-        selected = Selection(source, select_parts(history, from_cut, to_cut), from_cut, to_cut)
+        selected = Selection(source, select_parts(self.archive.address, history, from_cut, to_cut), from_cut, to_cut)
         return selected.without_damaged(self.master, self.progress) if self.options.skip_damaged else selected
 
     def plan(self, generation: int | None) -> PlannedRestore:
@@ -298,7 +298,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         is_own_name = (target.store.uri, target.name) == (history.generations[-1].manifest.source, history.stream)
         plan = tagged(planned.plan, is_own_name=is_own_name)
         history.check_fingerprints(options.fingerprints, source.uri)
-        check_boundaries(source.place, history.stream, selection.parts)
+        check_boundaries(history.stream, selection.parts)
         groups = ArchivedGroups.of(selection, plan, target, wanted=options.reader_groups)
         gaps = selection.gaps(plan)
         warnings = [*warnings_of(planned, gaps, at)]

@@ -25,7 +25,7 @@ from streamvault.lake.task import ArchivedEvents, LiveEvents, TableRange
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.layout import open_layout, open_reader
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.damage import RangeBytes
+from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import Generation
 from streamvault.manifests.manifest import GapEntry, Manifest, SegmentEntry
@@ -184,7 +184,7 @@ def _located(
     archive: Archive, segment: SegmentId, bounds: tuple[tuple[int, int], ...], held: list[Generation]
 ) -> Iterator[TableRange]:
     parts = [
-        RangeBytes(archive.address, generation.layout, row)
+        ArchivedPart.all_of(archive.address, generation.layout, row)
         for generation in held
         for row in generation.rows.get(segment, ())
     ]
@@ -192,7 +192,7 @@ def _located(
     for start, end in bounds:
         while at < len(parts) and parts[at].end <= start:
             at += 1
-        found: list[RangeBytes] = []
+        found: list[ArchivedPart] = []
         reached, next_one = start, at
         while reached < end and next_one < len(parts) and parts[next_one].start <= reached:
             found.append(parts[next_one])

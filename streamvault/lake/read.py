@@ -20,11 +20,10 @@ from streamvault.common.options import verb
 from streamvault.common.units import count_text
 from streamvault.lake.payloads import integers, numbers, text, texts
 from streamvault.lake.reports import ReadOptions
-from streamvault.layouts.keys import Place
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests import damage
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.history import RangePart, check_boundaries, select_parts
+from streamvault.manifests.history import check_boundaries, select_parts
 from streamvault.streamstore.cuts import parse_cut
 from streamvault.streamstore.events import EventBlock, EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
@@ -251,25 +250,22 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
     history = source.history(options.generation)
     start, end = (parse_cut(cut, source.stream, history.sealed_end) for cut in (options.from_cut, options.to_cut))
     history.generations[-1].manifest.require_events(source.uri)
-    parts = select_parts(history, start, end)
-    check_boundaries(source.place, source.stream, parts)
+    parts = select_parts(source.address, history, start, end)
+    check_boundaries(source.stream, parts)
 
     def batches() -> Generator[pa.RecordBatch, None, None]:
         window, verify = options.window, not options.unverified
         first: int | None = FIRST_BYTES
         for part in parts:
-            yield from read_part(
-                source.place, source.stream, part, schema=schema, window=window, verify=verify, first=first
-            )
+            yield from read_part(source.stream, part, schema=schema, window=window, verify=verify, first=first)
             first = None
 
     return ArrowEvents(schema, batches)
 
 
-def read_part(  # noqa: PLR0913  (the place, and how it is read)
-    place: Place,
+def read_part(
     stream: StreamName,
-    part: RangePart,
+    part: damage.ArchivedPart,
     *,
     schema: pa.Schema = EVENT_SCHEMA,
     window: int = WINDOW,
@@ -285,12 +281,12 @@ def read_part(  # noqa: PLR0913  (the place, and how it is read)
     """
     count = 0
     try:
-        blocks = damage.read_part(place, part.layout, part.row, (part.start, part.end), window, verify=verify)
+        blocks = damage.read_part(part.place, part.layout, part.row, (part.start, part.end), window, verify=verify)
         for batch in event_batches(stream, part.segment, part.start, blocks, schema, first):
             yield batch
             count += batch.num_rows
     except NotAnEvent:
-        raise _naming_returned(damage.damaged_range(place, part.row), count) from None
+        raise _naming_returned(damage.damaged_range(part.place, part.row), count) from None
     except Damaged as damaged:
         raise _naming_returned(damaged, count) from None
 

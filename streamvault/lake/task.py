@@ -31,7 +31,7 @@ from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import PlaceAddress, table_file_key
 from streamvault.layouts.table import read_facts
 from streamvault.layouts.table_decoder import RANGES, ROW_GROUP_BYTES
-from streamvault.manifests.damage import RangeBytes, damaged_range, read_verified
+from streamvault.manifests.damage import ArchivedPart, damaged_range, read_verified
 from streamvault.objectstore.store import AlreadyExists, NoSuchObject, ObjectStore
 from streamvault.sources.reader import SegmentReader, not_events
 from streamvault.sources.spans import SegmentSpan, Span
@@ -56,7 +56,7 @@ class TableRange:
     segment: SegmentId
     start: int
     end: int
-    parts: tuple[RangeBytes, ...] = ()
+    parts: tuple[ArchivedPart, ...] = ()
 
     @property
     def known(self) -> ArchivedRange | None:

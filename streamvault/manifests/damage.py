@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Damaged
@@ -87,7 +87,7 @@ def read_part(
             if held:
                 blocks.append(block)
         if held:
-            yield from _within(blocks, row.start, bounds)
+            yield from within((blocks.popleft() for _ in range(len(blocks))), row.start, bounds)
             return
     if bounds == whole:
         yield from read_verified(place, layout, row, window)
@@ -95,10 +95,9 @@ def read_part(
         yield from open_reader(layout).read_range(place, row, *bounds, window)
 
 
-def _within(blocks: deque[bytes | memoryview], at: int, bounds: tuple[int, int]) -> Iterator[bytes | memoryview]:
-    """Yield the part of blocks that lies within bounds, and let go of each."""
-    while blocks:
-        block = blocks.popleft()
+def within(blocks: Iterable[bytes | memoryview], at: int, bounds: tuple[int, int]) -> Iterator[bytes | memoryview]:
+    """Yield what lies within bounds of blocks that begin ``at`` an offset (bytes); all of them are read."""
+    for block in blocks:
         low, high = max(bounds[0] - at, 0), min(bounds[1] - at, len(block))
         at += len(block)
         if low < high:
@@ -115,45 +114,66 @@ def damaged_range(place: Place, row: ArchivedRange) -> DigestMismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class RangeBytes:
-    """A `streamstore.byte_source.ByteSource` that is a range of an archive.
+class ArchivedPart:
+    """An archived range or a part of it, and where its bytes are: a `SourcePart`.
 
     Attributes:
         address: the archive.
         layout: name of the range's layout or table files.
         row: the range.
+        start: offset of the part's first byte; of events, a boundary.
+        end: offset after its last byte, likewise.
     """
 
     address: PlaceAddress
     layout: str
     row: ArchivedRange
+    start: int
+    end: int
+
+    @classmethod
+    def all_of(cls, address: PlaceAddress, layout: str, row: ArchivedRange) -> ArchivedPart:
+        """Return all of a range."""
+        return cls(address, layout, row, row.start, row.end)
 
     @property
-    def start(self) -> int:
-        """See `ByteSource`."""
-        return self.row.start
+    def segment(self) -> SegmentId:
+        """See `SourcePart`."""
+        return self.row.segment
 
     @property
-    def end(self) -> int:
-        """See `ByteSource`."""
-        return self.row.end
+    def whole(self) -> bool:
+        """See `SourcePart`: whether it is all of the range."""
+        return (self.start, self.end) == (self.row.start, self.row.end)
+
+    @property
+    def events(self) -> int | None:
+        """See `SourcePart`: known of all of a range, and of bytes."""
+        return self.row.events if self.whole or self.row.content == "bytes" else None
 
     @property
     def digest(self) -> str:
-        """See `ByteSource`; always known."""
-        return self.row.digest
+        """See `SourcePart`: known of all of a range."""
+        return self.row.digest if self.whole else ""
+
+    @property
+    def is_verified(self) -> bool:
+        """See `SourcePart`."""
+        return True
 
     @property
     def place(self) -> Place:
         """The archive."""
         return self.address.open()
 
-    def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
-        """See `ByteSource.blocks`. Nothing is yielded of a range that does not have its digest.
+    def blocks(self, start: int, end: int, window: int, *, late: bool = False) -> Iterator[bytes | memoryview]:
+        """See `SourcePart.blocks`. The whole range is read, and compared with its digest.
 
         Raises:
             DigestMismatch, Damaged: as `read_verified`.
         """
+        if late:
+            return within(read_verified(self.place, self.layout, self.row, window), self.row.start, (start, end))
         return read_part(self.place, self.layout, self.row, (start, end), window)
 
 
@@ -266,7 +286,7 @@ def listed_damage(listed: RangeCheck, row: ArchivedRange) -> tuple[Lost, ...]:
     )
 
 
-def find_remains(origin: RangeBytes) -> Remains | None:
+def find_remains(origin: ArchivedPart) -> Remains | None:
     """Read a range; return what is left of it if it is damaged, None if it is intact.
 
     A range has one digest, so nothing shows which bytes of it are right if any differs. The exception is a range with
@@ -300,7 +320,7 @@ def _all_within(hole: tuple[int, int], known: tuple[Lost, ...]) -> str:
     return "; ".join(one.what for one in known if hole[0] <= one.start < hole[1])
 
 
-def _intact_rows(origin: RangeBytes, listed: RangeCheck) -> Iterator[ArchivedRange]:
+def _intact_rows(origin: ArchivedPart, listed: RangeCheck) -> Iterator[ArchivedRange]:
     row = origin.row
     if listed.stray or not listed.damaged:
         return  # a stray object may have the place of a missing one; a digest does not show which object is wrong
@@ -314,7 +334,7 @@ def _intact_rows(origin: RangeBytes, listed: RangeCheck) -> Iterator[ArchivedRan
         yield from _row_of(origin, at, row.end)
 
 
-def _row_of(origin: RangeBytes, start: int, end: int) -> Iterator[ArchivedRange]:
+def _row_of(origin: ArchivedPart, start: int, end: int) -> Iterator[ArchivedRange]:
     """Yield the part of a range as a range of its own, if it is not empty and can be read."""
     part = replace(origin.row, start=start, end=end, digest="", frames=(), crc64nvme="")
     if start >= end:

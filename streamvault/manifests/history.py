@@ -9,12 +9,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.neighbours import holes, joined
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
-from streamvault.layouts.keys import Place
+from streamvault.layouts.keys import PlaceAddress
 from streamvault.layouts.layout import open_reader
+from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.manifest import Configuration, Manifest, Replaced, SegmentEntry
 from streamvault.streamstore.cuts import no_end, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
@@ -26,9 +28,12 @@ NOT_MERGED = (
 )
 
 
-def by_segment(rows: Iterable[ArchivedRange]) -> dict[SegmentId, list[ArchivedRange]]:
+RowOrPart = TypeVar("RowOrPart", ArchivedRange, ArchivedPart)
+
+
+def by_segment(rows: Iterable[RowOrPart]) -> dict[SegmentId, list[RowOrPart]]:
     """Group ranges by segment; their order is kept."""
-    found: dict[SegmentId, list[ArchivedRange]] = {}
+    found: dict[SegmentId, list[RowOrPart]] = {}
     for row in rows:
         found.setdefault(row.segment, []).append(row)
     return found
@@ -370,31 +375,9 @@ class History:
                     yield gap.start, gap.end
 
 
-@dataclass(frozen=True, slots=True)
-class RangePart:
-    """An archived range, or the part of it between two cuts.
-
-    Attributes:
-        row: the range in the index.
-        layout: the layout of its generation.
-        start: offset of its first event (bytes).
-        end: offset after its last event.
-    """
-
-    row: ArchivedRange
-    layout: str
-    start: int
-    end: int
-
-    @property
-    def segment(self) -> SegmentId:
-        """The range's segment."""
-        return self.row.segment
-
-
 def select_parts(
-    history: History, from_cut: StreamCut | None = None, to_cut: StreamCut | None = None
-) -> list[RangePart]:
+    address: PlaceAddress, history: History, from_cut: StreamCut | None = None, to_cut: StreamCut | None = None
+) -> list[ArchivedPart]:
     """Return the ranges between two cuts, in the stream's order; None for the archive's own head or tail.
 
     Gaps are left out.
@@ -410,18 +393,18 @@ def select_parts(
         for layout, row in history.ranges(segment):
             low, high = max(start, row.start), row.end if end is None else min(end, row.end)
             if low < high:
-                parts.append(RangePart(row, layout, low, high))
+                parts.append(ArchivedPart(address, layout, row, low, high))
     return parts
 
 
-def check_boundaries(place: Place, stream: StreamName, parts: Iterable[RangePart]) -> None:
+def check_boundaries(stream: StreamName, parts: Iterable[ArchivedPart]) -> None:
     """Raise `InvalidCut` if a part of a range begins or ends inside an event; bytes may be cut anywhere.
 
     For each part that is not a whole range, it lists or reads the range.
     """
     for part in (each for each in parts if each.row.content == "events"):
         for cut in {part.start, part.end} - {part.row.start, part.row.end}:
-            offset, length = open_reader(part.layout).find_event(place, part.row, cut)
+            offset, length = open_reader(part.layout).find_event(part.place, part.row, cut)
             if offset != cut:
                 raise InvalidCut(
                     f"the stream cut lies inside an event (of {length} bytes at {offset})",

@@ -42,7 +42,7 @@ from streamvault.layouts.keys import (
 )
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.damage import RangeBytes, read_verified
+from streamvault.manifests.damage import ArchivedPart, read_verified
 from streamvault.manifests.decisions import check_mark
 from streamvault.manifests.deleting import RANGES_A_TASK, DeletedData
 from streamvault.manifests.history import NOT_MERGED, Generation, History, by_segment, check_follows, with_rows
@@ -217,7 +217,7 @@ class JoinedTask:
     archive: str
     generation: int
     rows: tuple[ArchivedRange, ...]
-    origins: tuple[RangeBytes, ...]
+    origins: tuple[ArchivedPart, ...]
 
     @property
     def size(self) -> int:
@@ -429,12 +429,12 @@ def _joined_tasks(archive: Archive, listing: Listing, one: Replacement) -> list[
 
     Only what is in force unchanged, in the same objects, is left out. A range in force is read by one task.
     """
-    held: dict[SegmentId, list[RangeBytes]] = {}
+    held: dict[SegmentId, list[ArchivedPart]] = {}
     stored = set()
     for generation in map(archive.load_span, _overlapping(listing, one.old)):
         stored.add(_stored(generation.manifest))
         for row in (row for rows in generation.rows.values() for row in rows):
-            held.setdefault(row.segment, []).append(RangeBytes(archive.address, generation.layout, row))
+            held.setdefault(row.segment, []).append(ArchivedPart.all_of(archive.address, generation.layout, row))
     same = {origin.row for origins in held.values() for origin in origins}
     moved = set[ArchivedRange]()
     for old in one.old:
@@ -460,17 +460,19 @@ def _joined_tasks(archive: Archive, listing: Listing, one: Replacement) -> list[
     return tasks
 
 
-def _task(archive: Archive, one: Replacement, held: Sequence[RangeBytes], rows: Sequence[ArchivedRange]) -> JoinedTask:
+def _task(
+    archive: Archive, one: Replacement, held: Sequence[ArchivedPart], rows: Sequence[ArchivedRange]
+) -> JoinedTask:
     return JoinedTask(archive.uri, one.span.last, tuple(rows), _origins(held, rows))
 
 
-def _origins(held: Sequence[RangeBytes], rows: Sequence[ArchivedRange]) -> tuple[RangeBytes, ...]:
+def _origins(held: Sequence[ArchivedPart], rows: Sequence[ArchivedRange]) -> tuple[ArchivedPart, ...]:
     """Return those of ranges in force, in order, that have some of other ranges."""
     first = bisect_right(held, rows[0].start, key=lambda origin: origin.end)
     return tuple(held[first : bisect_left(held, max(row.end for row in rows), key=lambda origin: origin.start)])
 
 
-def _is_within(row: ArchivedRange, held: Sequence[RangeBytes]) -> bool:
+def _is_within(row: ArchivedRange, held: Sequence[ArchivedPart]) -> bool:
     """Check whether a row lies within the ranges in force: otherwise it is not of what they have replaced."""
     return bool(held) and held[0].start <= row.start < row.end <= held[-1].end
 

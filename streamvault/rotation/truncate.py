@@ -11,7 +11,7 @@ from streamvault.common.version import TOOL
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import truncation_key
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.damage import RangeBytes
+from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.decisions import Truncation
 from streamvault.manifests.history import Generation
 from streamvault.manifests.listing import Listing, check_decisions
@@ -190,9 +190,9 @@ def _tasks(
                 low, high = max(row.start, there.start), min(row.end, there.end)
                 is_read_back = (generation.layout, row) in seen.read_back
                 if low < high and not (is_read_back and row in seen.exported):
-                    origin = RangeBytes(archive.address, generation.layout, row)
+                    part = ArchivedPart(archive.address, generation.layout, row, low, high)
                     number = generation.manifest.generation
-                    yield CompareTask(source, archive.stream, number, origin, low, high, is_read_back)
+                    yield CompareTask(source, archive.stream, number, part, is_read_back)
 
 
 def _announce(archive: Archive, generation: int) -> None:

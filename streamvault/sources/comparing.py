@@ -19,7 +19,7 @@ from streamvault.common.neighbours import holes
 from streamvault.common.units import bytes_text
 from streamvault.layouts.archived_range import ArchivedRange, digest_of
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.damage import RangeBytes, read_part, read_verified
+from streamvault.manifests.damage import ArchivedPart, read_part, read_verified
 from streamvault.manifests.history import Generation
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.manifest import GapEntry, Manifest
@@ -118,12 +118,12 @@ def compare(
             if row is None:
                 continue
             del left[segment]
-            low, origin = max(live.start, row.start), RangeBytes(archive.address, generation.layout, row)
-            is_equal = _is_equal(store, archive.stream, origin, low, live.end, sample=True)
+            part = ArchivedPart(archive.address, generation.layout, row, max(live.start, row.start), live.end)
+            is_equal = _is_equal(store, archive.stream, part, sample=True)
             if is_equal:
                 done.equal.add(segment)
             elif is_equal is not None:
-                raise other_stream(store, generation.manifest, bytes_differ(segment, low, live.end))
+                raise other_stream(store, generation.manifest, bytes_differ(segment, part.start, live.end))
         if not left:
             break
     done.unknown.update(left)
@@ -157,19 +157,15 @@ def _last_row(rows: Sequence[ArchivedRange], end: int) -> ArchivedRange | None:
     return next((row for row in reversed(rows) if row.start < end <= row.end), None)
 
 
-def _is_equal(
-    store: StreamStore, stream: StreamName, origin: RangeBytes, start: int, end: int, *, sample: bool = False
-) -> bool | None:
-    """Compare what a source has of an archived range between two offsets (bytes) with the archive.
+def _is_equal(store: StreamStore, stream: StreamName, part: ArchivedPart, *, sample: bool = False) -> bool | None:
+    """Compare what a source has of an archived range with the archive.
 
     Of a whole range only the source is read, and compared with the digest; of a part, all of the range is read, too.
 
     Args:
         store: the source's store.
         stream: the source.
-        origin: the range.
-        start: where to begin; what the source has truncated meanwhile is left out.
-        end: where to end.
+        part: what to compare; what the source has truncated meanwhile is left out.
         sample: whether the last 4 KiB suffice if there are more than 64 KiB, or a part; they are not verified.
 
     Returns:
@@ -178,9 +174,9 @@ def _is_equal(
     Raises:
         Damaged: the archive's bytes do not match their digest.
     """
-    segment = origin.row.segment
+    segment, start, end = part.segment, part.start, part.end
     while start < end:
-        whole = (start, end) == (origin.start, origin.end) and not (sample and end - start > WITNESS_BYTES)
+        whole = (start, end) == (part.row.start, part.row.end) and not (sample and end - start > WITNESS_BYTES)
         low = max(start, end - SAMPLE_BYTES) if sample and not whole else start
         try:
             digest = digest_of(store.read(stream, segment, low, end))
@@ -191,8 +187,8 @@ def _is_equal(
             check_gone(store, stream, segment)
             return None
         if whole:
-            return digest == origin.digest
-        return digest == digest_of(read_part(origin.place, origin.layout, origin.row, (low, end), verify=not sample))
+            return digest == part.row.digest
+        return digest == digest_of(read_part(part.place, part.layout, part.row, (low, end), verify=not sample))
     return None
 
 
@@ -204,24 +200,20 @@ class CompareTask:
         source: address of the source's store.
         stream: the source.
         generation: the number of the range's generation.
-        origin: the range.
-        start: first offset that the source has of it (bytes).
-        end: offset after the last one.
+        part: what the source has of it.
         is_read_back: whether this run has compared the archive's bytes with their digest before.
     """
 
     source: StoreAddress
     stream: StreamName
     generation: int
-    origin: RangeBytes
-    start: int
-    end: int
+    part: ArchivedPart
     is_read_back: bool
 
     @property
     def size(self) -> int:
         """Bytes that the source has of it."""
-        return self.end - self.start
+        return self.part.end - self.part.start
 
 
 def compare_range(task: CompareTask) -> int:
@@ -230,16 +222,16 @@ def compare_range(task: CompareTask) -> int:
     Raises:
         Damaged: bytes differ.
     """
-    origin = task.origin
-    if not task.is_read_back and (task.start, task.end) == (origin.start, origin.end):
-        for _ in read_verified(origin.place, origin.layout, origin.row):
+    part = task.part
+    if not task.is_read_back and part.whole:
+        for _ in read_verified(part.place, part.layout, part.row):
             pass
     with task.source.lend() as store:
-        if _is_equal(store, task.stream, origin, task.start, task.end) is not False:
+        if _is_equal(store, task.stream, part) is not False:
             return task.size
         raise Damaged(
             f"generation {task.generation} has other bytes than the stream; nothing was truncated",
-            where=f"{origin.place.uri}, {origin.row.segment} bytes {task.start} to {task.end}",
+            where=f"{part.place.uri}, {part.segment} bytes {part.start} to {part.end}",
             todo=FORGED,
         )
 

@@ -4,35 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from streamvault.streamstore.byte_source import ByteSource
 from streamvault.streamstore.cuts import later_of
 from streamvault.streamstore.model import ContentKind, SegmentId, StreamCut, StreamDescription, StreamName
 
 
-@dataclass(frozen=True, slots=True)
-class SourcePart:
-    """A part of an archived range or of a stream's segment.
+class SourcePart(Protocol):
+    """Consecutive bytes of one segment of a source; small, to be sent to tasks."""
 
-    Attributes:
-        origin: where its bytes are: all of the range, or of a piece of the segment.
-        start: offset of its first byte, in the source's offsets (bytes).
-        end: offset after its last byte.
-        events: number of events in it; None to count them.
-    """
+    @property
+    def start(self) -> int:
+        """Offset of the first byte (bytes)."""
 
-    origin: ByteSource
-    start: int
-    end: int
-    events: int | None = None
+    @property
+    def end(self) -> int:
+        """Offset after the last byte (bytes)."""
+
+    @property
+    def events(self) -> int | None:
+        """Number of events; None to count them."""
 
     @property
     def whole(self) -> bool:
-        """Whether it is all of the origin."""
-        return (self.start, self.end) == (self.origin.start, self.origin.end)
+        """Whether it is a whole range of an archive, whose digest is known, or of a stream."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all of the bytes, hexadecimal; empty if it is not known."""
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether `blocks` compares the bytes with a digest: those of an archive, not those of a stream."""
+
+    def blocks(self, start: int, end: int, window: int, *, late: bool = False) -> Iterator[bytes | memoryview]:
+        """Yield some of the bytes, as blocks that may split events. The caller may keep them.
+
+        Args:
+            start: offset of the first byte to read (bytes).
+            end: offset after the last one.
+            window: maximum data buffered in memory (bytes).
+            late: whether they may be compared with the digest after the last block, so that all is read only once;
+                otherwise that is done before the first one.
+
+        Raises:
+            Damaged: the bytes are missing, or differ from the digest.
+            SourceTruncated: the stream was truncated beyond the first byte that is left to read.
+            StreamStoreError: the bytes cannot be read.
+        """
 
 
 class SourceState(Protocol):
@@ -142,18 +162,6 @@ class Source(Protocol):
         Raises:
             InvalidCut: it is open, or the source does not have it.
         """
-
-
-def bytes_between(origin: ByteSource, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
-    """Yield what an origin has between two offsets (bytes), as blocks; errors as `ByteSource.blocks`.
-
-    Only a whole range of an archive has a digest, so all of it is read and compared.
-    """
-    low, high = (origin.start, origin.end) if origin.digest else (max(start, origin.start), min(end, origin.end))
-    for block in origin.blocks(low, high, window):
-        if some := memoryview(block)[max(start - low, 0) : max(end - low, 0)]:
-            yield some
-        low += len(block)
 
 
 def bytes_after(look: SourceState, reached: StreamCut) -> int:

@@ -12,10 +12,10 @@ from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.common.units import now_utc
 from streamvault.layouts.archived_range import digest_of
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.damage import RangeBytes
-from streamvault.manifests.history import History, RangePart, check_boundaries, select_parts
+from streamvault.manifests.damage import ArchivedPart
+from streamvault.manifests.history import History, by_segment, check_boundaries, select_parts
 from streamvault.objectstore.bulk import WINDOW_BYTES
-from streamvault.sources.source import SourcePart, bytes_between
+from streamvault.sources.source import SourcePart
 from streamvault.streamstore.byte_source import LiveSegment, SourceTruncated
 from streamvault.streamstore.cuts import live_between, live_ends, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTooShort, SegmentTruncated
@@ -91,10 +91,10 @@ class ArchiveState:
         self, start: StreamCut, end: StreamCut, *, known: Sequence[StreamCut] = ()
     ) -> Mapping[SegmentId, Sequence[SourcePart]]:
         """See `SourceState.parts`."""
-        chosen = select_parts(self.history, start, end)
+        chosen = select_parts(self.archive.address, self.history, start, end)
         if not {start, end}.issubset({self.history.head, self.history.tail, *known}):
-            check_boundaries(self.archive.place, self.history.stream, chosen)
-        return dict.fromkeys(segments_between(self.described, start, end), ()) | source_parts(self.archive, chosen)
+            check_boundaries(self.history.stream, chosen)
+        return dict.fromkeys(segments_between(self.described, start, end), ()) | by_segment(chosen)
 
     def between(self, start: StreamCut, end: StreamCut) -> Mapping[SegmentId, tuple[int, int]]:
         """See `SourceState.between`."""
@@ -103,7 +103,8 @@ class ArchiveState:
 
     def last(self, segment: SegmentId, start: int, end: int) -> Sequence[tuple[int, int, str]]:
         """See `SourceState.last`. A whole range, which may go on behind the end, has a digest: nothing is read."""
-        return [(one.start, one.end, one.digest) for one in self._ranges(segment, start, end)[-1:]]
+        rows = [row for _, row in self.history.ranges(segment) if row.start < end and start < row.end]
+        return [(row.start, row.end, row.digest) for row in rows[-1:]]
 
     def digest(self, segment: SegmentId, start: int, end: int) -> str:
         """See `SourceState.digest`. The digest of a whole range is that of its manifest; of others all is read.
@@ -111,20 +112,19 @@ class ArchiveState:
         Raises:
             Damaged: a range does not match the manifest.
         """
-        held = self._ranges(segment, start, end)
-        if [(one.start, one.end) for one in held] == [(start, end)]:
+        held = [
+            ArchivedPart(self.archive.address, layout, row, max(start, row.start), min(end, row.end))
+            for layout, row in self.history.ranges(segment)
+            if row.start < end and start < row.end
+        ]
+        bounds = (held[0].start, held[-1].end) if held else None
+        if len(held) == 1 and bounds == (start, end) and held[0].whole:
             return held[0].digest
         if (self.history.end(segment) or 0) < end:
             raise SegmentTooShort(f"the segment ends before {end}", where=f"{self.archive.uri}/{segment}")
-        if not held or held[0].start > start or held[-1].end < end or any(a.end != b.start for a, b in pairwise(held)):
+        if bounds != (start, end) or any(a.end != b.start for a, b in pairwise(held)):
             raise NoSuchSegment("the archive no longer has these bytes", where=f"{self.archive.uri}/{segment}: {start}")
-        return digest_of(block for one in held for block in bytes_between(one, start, end, WINDOW_BYTES))
-
-    def _ranges(self, segment: SegmentId, start: int, end: int) -> list[RangeBytes]:
-        """Return the ranges with bytes of a segment between two offsets, in order."""
-        ranges = self.history.ranges(segment)
-        address = self.archive.address
-        return [RangeBytes(address, layout, row) for layout, row in ranges if row.start < end and start < row.end]
+        return digest_of(block for one in held for block in one.blocks(one.start, one.end, WINDOW_BYTES, late=True))
 
     def check_gap(self, segment: SegmentId, start: int, end: int, *, also: Iterable[tuple[int, int]] = ()) -> None:
         """See `SourceState.check_gap`; ``also`` are other gaps of the segment (bytes), apart from the declared ones."""
@@ -174,18 +174,6 @@ class ArchiveState:
                 where=archive.uri,
                 todo="Run the same command again: it continues with the merged generation.",
             ) from None
-
-
-def source_parts(archive: Archive, parts: Iterable[RangePart]) -> dict[SegmentId, list[SourcePart]]:
-    """Return segment → the parts of its ranges; the number of events is that of a whole range, or of some bytes."""
-    found: dict[SegmentId, list[SourcePart]] = {}
-    for part in parts:
-        row = part.row
-        is_counted = (part.start, part.end) == (row.start, row.end) or row.content == "bytes"
-        origin = RangeBytes(archive.address, part.layout, row)
-        one = SourcePart(origin, part.start, part.end, events=row.events if is_counted else None)
-        found.setdefault(part.segment, []).append(one)
-    return found
 
 
 PART_BYTES = 256 * 1024 * 1024
@@ -307,7 +295,7 @@ def parts_of(stream: OpenStream, segment: SegmentId, start: int, end: int) -> It
     """Cut a range of a segment into parts."""
     for low in range(start, end, PART_BYTES):
         high = min(low + PART_BYTES, end)
-        yield SourcePart(LiveSegment(stream.address, stream.name, segment, low, high), low, high, events=0)
+        yield LiveSegment(stream.address, stream.name, segment, low, high)
 
 
 def _check_events(stream: OpenStream, cut: StreamCut, known: StreamCut) -> None:

@@ -15,7 +15,8 @@ from streamvault.common.errors import Usage
 from streamvault.common.units import moment_text
 from streamvault.lake.read import read_part
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.history import History, RangePart, check_boundaries, select_parts
+from streamvault.manifests.damage import ArchivedPart
+from streamvault.manifests.history import History, check_boundaries, select_parts
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark.batch_reader import BatchReader
 from streamvault.spark.options import NO_COLUMNS, SourceOptions, options_for, schema_for
@@ -105,7 +106,7 @@ class ArchiveDataSource(DataSource):
         raise Usage("an archive cannot be followed by Spark", todo="Follow the stream.")
 
 
-class ArchiveReader(BatchReader[RangePart]):
+class ArchiveReader(BatchReader[ArchivedPart]):
     """Plans and reads ranges; manifests are read once, on the driver.
 
     Args:
@@ -118,16 +119,16 @@ class ArchiveReader(BatchReader[RangePart]):
         self._options = options
         self._root = options.root.resolve()
 
-    def _parts(self) -> list[RangePart]:
+    def _parts(self) -> list[ArchivedPart]:
         options, archive = self._options, self._archive()
         history = archive.history(options.generation)
         history.generations[-1].manifest.require_events(archive.uri)
         parts = [
             part
-            for part in select_parts(history, self._start(history), options.to_cut)
+            for part in select_parts(archive.address, history, self._start(history), options.to_cut)
             if self._bounds.meet(part.segment, part.start, part.end)
         ]
-        check_boundaries(archive.place, options.stream, parts)
+        check_boundaries(options.stream, parts)
         return parts
 
     def _start(self, history: History) -> StreamCut | None:
@@ -143,9 +144,8 @@ class ArchiveReader(BatchReader[RangePart]):
             )
         return start
 
-    def _events(self, part: RangePart) -> Iterator[pa.RecordBatch]:
-        archive = self._archive()
-        return read_part(archive.place, archive.stream, part, schema=self._schema, verify=not self._options.unverified)
+    def _events(self, part: ArchivedPart) -> Iterator[pa.RecordBatch]:
+        return read_part(self._options.stream, part, schema=self._schema, verify=not self._options.unverified)
 
     def _archive(self) -> Archive:
         return Archive(self._root, self._options.stream)

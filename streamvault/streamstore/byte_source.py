@@ -1,10 +1,9 @@
-"""Where a segment's bytes can be read: one interface for archived ranges and live segments."""
+"""A part of a live segment, which tasks read, and bytes to be compared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated, StreamStoreError
 from streamvault.streamstore.model import SegmentId, StreamName
@@ -46,48 +45,16 @@ class StoredBytes:
         return None
 
 
-class ByteSource(Protocol):
-    """Consecutive bytes of one segment; small, to be sent to tasks."""
-
-    @property
-    def start(self) -> int:
-        """Offset of the first byte (bytes)."""
-
-    @property
-    def end(self) -> int:
-        """Offset after the last byte (bytes)."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of all of the bytes, hexadecimal; empty if it is not known."""
-
-    def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
-        """Yield some of the bytes, as blocks that may split events. The caller may keep them.
-
-        If their digest is known, all of the bytes are compared with it before the first block.
-
-        Args:
-            start: offset of the first byte to read (bytes).
-            end: offset after the last one.
-            window: maximum data buffered in memory (bytes).
-
-        Raises:
-            Damaged: the bytes are missing, or differ from the digest.
-            SourceTruncated: the stream was truncated beyond the first byte that is left to read.
-            StreamStoreError: the bytes cannot be read.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class LiveSegment:
-    """A `ByteSource` that is a part of a stream's segment.
+    """A part of a stream's segment, a `sources.source.SourcePart`.
 
     Attributes:
         address: address of the stream's store.
         stream: the stream.
         segment: the segment.
-        start: see `ByteSource`.
-        end: see `ByteSource`; at most the segment's write offset.
+        start: see `SourcePart`.
+        end: see `SourcePart`; at most the segment's write offset.
     """
 
     address: StoreAddress
@@ -97,12 +64,27 @@ class LiveSegment:
     end: int
 
     @property
+    def events(self) -> int:
+        """0: they are not counted."""
+        return 0
+
+    @property
+    def whole(self) -> bool:
+        """See `SourcePart`."""
+        return True
+
+    @property
     def digest(self) -> str:
         """Empty: nobody has computed it."""
         return ""
 
-    def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:  # noqa: ARG002
-        """See `ByteSource.blocks`; the store's reader has a window of its own."""
+    @property
+    def is_verified(self) -> bool:
+        """See `SourcePart`."""
+        return False
+
+    def blocks(self, start: int, end: int, window: int, *, late: bool = False) -> Iterator[bytes | memoryview]:  # noqa: ARG002
+        """See `SourcePart.blocks`; the store's reader has a window of its own."""
         try:
             with self.address.lend() as store:
                 for block in store.read(self.stream, self.segment, start, end):

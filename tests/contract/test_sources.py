@@ -48,7 +48,7 @@ def grow(vault: Vault) -> None:
 def read(parts: Sequence[SourcePart]) -> bytes:
     """Read parts as a task would, from their pickled form."""
     parts = pickle.loads(pickle.dumps(parts))
-    return b"".join(bytes(block) for part in parts for block in part.origin.blocks(part.start, part.end, WINDOW))
+    return b"".join(bytes(block) for part in parts for block in part.blocks(part.start, part.end, WINDOW))
 
 
 def inside(look: SourceState, vault: Vault) -> tuple[StreamCut, SegmentId]:

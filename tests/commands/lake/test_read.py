@@ -25,8 +25,8 @@ from streamvault.layouts import events
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests import damage
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.damage import DigestMismatch
-from streamvault.manifests.history import RangePart, select_parts
+from streamvault.manifests.damage import ArchivedPart, DigestMismatch
+from streamvault.manifests.history import select_parts
 from streamvault.objectstore import bulk
 from streamvault.objectstore.bulk import Transfers
 from streamvault.spark.archive_source import ArchiveDataSource
@@ -294,14 +294,16 @@ PLAIN = [kind for kind in KINDS if not kind[1]]
 """Compressed frames have checksums of their own."""
 
 
-def damaged(folder: Path, kind: tuple[LayoutName, Compression], *, header: bool = False) -> tuple[Vault, RangePart]:
+def damaged(folder: Path, kind: tuple[LayoutName, Compression], *, header: bool = False) -> tuple[Vault, ArchivedPart]:
     """An archive on disk with one changed byte in a range of several events; returns that range, too."""
     vault = Vault(folder, root=f"file://{folder}/vault")
     vault.make(events=200, largest=500)
     vault.export(*kind)
     archive = archive_of(vault.root)
     tail = archive.manifest().to.offsets
-    part = next(one for one in select_parts(archive.history()) if one.row.events > 5 and one.segment in tail)
+    part = next(
+        one for one in select_parts(archive.address, archive.history()) if one.row.events > 5 and one.segment in tail
+    )
     within = {
         key: data
         for key, data in contents(vault.root).items()
@@ -314,14 +316,14 @@ def damaged(folder: Path, kind: tuple[LayoutName, Compression], *, header: bool 
     return vault, part
 
 
-def inside(vault: Vault, part: RangePart) -> StreamCut:
+def inside(vault: Vault, part: ArchivedPart) -> StreamCut:
     """A cut after the first event of a range."""
     tail = archive_of(vault.root).manifest().to
     first = next(p for p, _ in vault.events() if p.segment == part.segment and p.offset == part.start)
     return StreamCut(NAME, {**tail.offsets, part.segment: first.offset + first.length})
 
 
-def _inside(batches: list[pa.RecordBatch], part: RangePart) -> list[int]:
+def _inside(batches: list[pa.RecordBatch], part: ArchivedPart) -> list[int]:
     """The offsets of the events that are in a range."""
     rows = [row for batch in batches for row in batch.select(["epoch", "segment", "offset"]).to_pylist()]
     place = (part.segment.epoch, part.segment.number)
@@ -368,7 +370,7 @@ def test_part_of_a_damaged_range_is_not_returned(
     yielded = []
     monkeypatch.setattr(damage, "BESIDES", besides)
     with pytest.raises(DigestMismatch):
-        yielded += list(read_part(archive.place, archive.stream, part))
+        yielded += list(read_part(archive.stream, part))
     assert yielded == []
     cut = json.dumps(inside(vault, part).to_json())
     with pytest.raises(DigestMismatch):
