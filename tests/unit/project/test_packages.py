@@ -1,13 +1,10 @@
 """The packages and files that the design names are those that there are, in the order that import-linter enforces.
 
-Whoever takes an archive's bytes gets them compared with their digests: no module reads objects past that.
-
 The table of rules that `bin/prove --mutants` takes out fits the code and the tests.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import tomllib
 from pathlib import Path
@@ -40,22 +37,6 @@ def test_files_that_a_page_names_exist(page: str) -> None:
     named = re.findall(r"`(streamvault/[\w/.]*)`", (ROOT / "docs" / page).read_text())
     assert len(named) > 15
     assert [path for path in named if not (ROOT / path).exists()] == []
-
-
-UNCOMPARED = {
-    "streamvault/manifests/damage.py": "compares them; gives what is left of a damaged range a digest of its own",
-    "streamvault/lake/origins.py": "a sample, from which columns are proposed",
-}
-"""The modules that read ranges themselves, besides the layouts, and why they may."""
-
-
-def test_ranges_are_read_where_they_are_compared() -> None:
-    readers = set()
-    for file in sorted((ROOT / "streamvault").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "read_range":
-                readers.add(str(file.relative_to(ROOT)))
-    assert {reader for reader in readers if not reader.startswith("streamvault/layouts/")} == set(UNCOMPARED)
 
 
 @pytest.mark.parametrize("mutant", RULES, ids=lambda mutant: mutant.name)
