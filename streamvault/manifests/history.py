@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.neighbours import holes, joined
-from streamvault.layouts.archived_range import ArchivedRange, segment_digest
+from streamvault.layouts.archived_range import ArchivedRange, Range, segment_digest
 from streamvault.layouts.keys import PlaceAddress
 from streamvault.layouts.layout import open_reader
 from streamvault.manifests.damage import ArchivedPart
@@ -28,12 +28,12 @@ NOT_MERGED = (
 )
 
 
-RowOrPart = TypeVar("RowOrPart", ArchivedRange, ArchivedPart)
+R = TypeVar("R", Range, ArchivedRange, ArchivedPart)
 
 
-def by_segment(rows: Iterable[RowOrPart]) -> dict[SegmentId, list[RowOrPart]]:
+def by_segment(rows: Iterable[R]) -> dict[SegmentId, list[R]]:
     """Group ranges by segment; their order is kept."""
-    found: dict[SegmentId, list[RowOrPart]] = {}
+    found: dict[SegmentId, list[R]] = {}
     for row in rows:
         found.setdefault(row.segment, []).append(row)
     return found

@@ -29,7 +29,7 @@ from itertools import groupby, pairwise
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.units import now_utc
-from streamvault.layouts.archived_range import ArchivedRange, segment_digest
+from streamvault.layouts.archived_range import ArchivedRange, Range, segment_digest
 from streamvault.layouts.keys import (
     WORK,
     GenerationSpan,
@@ -57,37 +57,6 @@ from streamvault.runner.inline import InlineRunner
 from streamvault.runner.runner import UNSEEN, Runner
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import SegmentId
-
-
-@dataclass(frozen=True, slots=True)
-class MergeSpan:
-    """A range of a merged generation: an old range that is kept, or contiguous ones that are joined into one object."""
-
-    rows: tuple[ArchivedRange, ...]
-
-    @property
-    def segment(self) -> SegmentId:
-        """The segment's id."""
-        return self.rows[0].segment
-
-    @property
-    def start(self) -> int:
-        """First offset (bytes)."""
-        return self.rows[0].start
-
-    @property
-    def end(self) -> int:
-        """Offset after the last byte."""
-        return self.rows[-1].end
-
-    @property
-    def events(self) -> int:
-        """Number of events."""
-        return sum(row.events for row in self.rows)
-
-    def row(self, digest: str) -> ArchivedRange:
-        """Return the joined object as a row, given its digest."""
-        return ArchivedRange(self.segment, self.start, self.end, self.events, digest)
 
 
 def can_merge(manifests: Iterable[Manifest]) -> bool:
@@ -119,8 +88,8 @@ class Merger:
             check_follows(before.manifest, after.manifest, where)
         self.range_size = max(generation.manifest.range_size for generation in self._held)
 
-    def spans(self) -> Iterator[MergeSpan]:
-        """Yield every range of the merged generation, in the stream's order.
+    def spans(self) -> Iterator[tuple[ArchivedRange, ...]]:
+        """Yield of every range of the merged generation the old ones of which it consists, in the stream's order.
 
         Chunks are joined up to the range size: of the old boundaries, the first at or after each multiple of it is
         kept, and those of a gap and of a large event, which is never joined. Ranges of events are kept, since an
@@ -131,17 +100,17 @@ class Merger:
             if open_layout(self._held[0].manifest.layout).joinable:
                 yield from self._joined(rows)
             else:
-                yield from (MergeSpan((row,)) for row in rows)
+                yield from ((row,) for row in rows)
 
-    def _joined(self, rows: Sequence[ArchivedRange]) -> Iterator[MergeSpan]:
+    def _joined(self, rows: Sequence[ArchivedRange]) -> Iterator[tuple[ArchivedRange, ...]]:
         for _, span in groupby(rows, key=lambda row: row.start // self.range_size):
             some: list[ArchivedRange] = []
             for row in span:
                 if some and (some[-1].end != row.start or some[-1].is_large or row.is_large):
-                    yield MergeSpan(tuple(some))
+                    yield tuple(some)
                     some = []
                 some.append(row)
-            yield MergeSpan(tuple(some))
+            yield tuple(some)
 
     def manifest(self, rows: Mapping[SegmentId, Sequence[ArchivedRange]], *, tool: str) -> Manifest:
         """Return the manifest of the merged generation, given its ranges by segment, in order."""
@@ -481,7 +450,7 @@ def _stored(manifest: Manifest) -> tuple[str, str, str]:
     return manifest.layout, manifest.compression, manifest.content
 
 
-def _is_unused(row: ArchivedRange, ends: tuple[set[int], set[int]] | None) -> bool:
+def _is_unused(row: Range, ends: tuple[set[int], set[int]] | None) -> bool:
     """Check whether the chunk of a row is not in force and never can be, as it does not consist of whole ranges.
 
     A row that lies outside of the ranges in force is not of a generation that they have replaced.
@@ -505,7 +474,7 @@ def state_of(archive: Archive) -> object:
     return listing.decision.number, listing.spans, listing.replaced, merges_under_way(archive)
 
 
-def extra_chunks(archive: Archive, listing: Listing, under_way: Iterable[GenerationSpan]) -> Iterator[ArchivedRange]:
+def extra_chunks(archive: Archive, listing: Listing, under_way: Iterable[GenerationSpan]) -> Iterator[Range]:
     """Yield chunks that may exist besides those in force: replaced ones, those of unfinished and abandoned merges."""
     for span in (*listing.replaced, *listing.undecided):
         yield from _rows(archive, span)
@@ -514,20 +483,20 @@ def extra_chunks(archive: Archive, listing: Listing, under_way: Iterable[Generat
         held = [archive.load_span(one) for one in listing.within(span)]
         if len(held) > 1:
             for join in Merger(held, archive.uri).spans():
-                yield join.row(join.rows[0].digest)
+                yield Range(join[0].segment, join[0].start, join[-1].end)
 
 
-def _written(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
+def _written(archive: Archive, span: GenerationSpan) -> Iterator[Range]:
     """Yield the ranges in a generation's index, and those in the rows of its unfinished work."""
     yield from _rows(archive, span)
     if span.is_merged:
         yield from _finished(archive, span)
 
 
-def _finished(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
+def _finished(archive: Archive, span: GenerationSpan) -> Iterator[Range]:
     for segment, row in find_rows(archive.place, span):
         for each in row.ranges:
-            yield ArchivedRange(segment, each.start, each.end, each.events, each.digest)
+            yield Range(segment, each.start, each.end)
 
 
 def _rows(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
@@ -542,7 +511,7 @@ def _rows(archive: Archive, span: GenerationSpan) -> Iterator[ArchivedRange]:
     yield from decode_ranges(archive.stream, data, f"{archive.store.uri}/{key}")
 
 
-def _chunk(row: ArchivedRange) -> str:
+def _chunk(row: Range) -> str:
     return chunk_key(row.segment, row.start, row.end - row.start)
 
 

@@ -22,6 +22,7 @@ from streamvault.common.units import moment_text, now_utc
 from streamvault.common.version import TOOL
 from streamvault.exporter.archived_events import RewriteTask, rewrite_range, rewrite_ranges
 from streamvault.exporter.run import remove_work_files
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.windows import check_window
@@ -32,7 +33,6 @@ from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import (
     Merger,
-    MergeSpan,
     can_merge,
     compare_joined,
     delete_replaced,
@@ -85,22 +85,22 @@ def compact_generations(
         merger = Merger(_load(archive, span), archive.uri)
         spans = list(merger.spans())
         # the plan needs no digests
-        plan = Plan.of(merger.manifest(by_segment(join.rows[0] for join in spans), tool=""))
+        plan = Plan.of(merger.manifest(by_segment(join[0] for join in spans), tool=""))
         found, created = create_plan(archive.place, plan)
         if found != plan:
             raise Conflict("another compaction with the same name is in progress", where=archive.uri)
         if created and not archive.listing().within(span):
             remove_work_files(archive, span, progress)  # too late, and nothing was written yet
             raise _gone(archive)
-        joins = [join for join in spans if len(join.rows) > 1]
+        joins = [join for join in spans if len(join) > 1]
         done = {} if created else _finished(archive, span, joins)
         before = sum(map(len, done.values()))
         here, window = archive.address, options.window
         task = RewriteTask(here, plan.layout, here, plan.layout, plan.compression, span, 1, window)
-        tasks = [task.of(join.rows, join.start) for join in joins]
+        tasks = [task.of(join, join[0].start) for join in joins]
         moved = rewrite_ranges(f"merging {span}", tasks, done, runner_of, progress)
         joined = {(segment, one.start): one.of_segment(segment) for segment, held in done.items() for one in held}
-        rows = [joined.get((join.segment, join.start), join.rows[0]) for join in spans]
+        rows = [joined.get((join[0].segment, join[0].start), join[0]) for join in spans]
         # the plan has the last generation's line, which an earlier release left out
         manifest = merger.manifest(by_segment(rows), tool=TOOL).model_copy(update={"line": archive.line})
         prove(Generation(manifest, by_segment(rows)), archive.address, runner_of, progress)
@@ -150,12 +150,14 @@ def _load(archive: Archive, span: GenerationSpan) -> list[Generation]:
     return archive.stable(load)
 
 
-def _finished(archive: Archive, span: GenerationSpan, joins: Iterable[MergeSpan]) -> dict[SegmentId, list[RangeEntry]]:
+def _finished(
+    archive: Archive, span: GenerationSpan, joins: Iterable[Sequence[ArchivedRange]]
+) -> dict[SegmentId, list[RangeEntry]]:
     """Return the chunks that earlier runs have joined, by segment.
 
     A row that ends elsewhere is of another chunk.
     """
-    ends = {(join.segment, join.start): join.end for join in joins}
+    ends = {(join[0].segment, join[0].start): join[-1].end for join in joins}
     found: dict[SegmentId, list[RangeEntry]] = {}
     for segment, row in find_rows(archive.place, span):
         for one in row.ranges:
@@ -389,9 +391,9 @@ class Compaction:
         )
         for run in self._chosen(choose):
             held = [archive.load_span(manifest.span) for manifest in run]
-            spans = [join for join in Merger(held, archive.uri).spans() if len(join.rows) > 1]
+            spans = [join for join in Merger(held, archive.uri).spans() if len(join) > 1]
             done.runs.append(_merged_run([generation.manifest for generation in held]))
-            done.moved_bytes += sum(join.end - join.start for join in spans)
+            done.moved_bytes += sum(join[-1].end - join[0].start for join in spans)
             done.joined += len(spans)
         waiting = archive.stable(lambda now: replacements(archive, now))
         done.waits_until = min((one.due for one in waiting), default=None)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamvault.common.progress import task_progress
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts.archived_range import ArchivedRange, Range
 from streamvault.layouts.keys import (
     MANIFESTS,
     TABLES,
@@ -186,7 +186,7 @@ class CheckResult:
 def range_tasks(
     history: History,
     address: PlaceAddress,
-    extra: Iterable[ArchivedRange],
+    extra: Iterable[Range],
     *,
     share: float,
     seed: int,
@@ -218,7 +218,7 @@ def range_tasks(
 def strays_tasks(
     history: History,
     address: PlaceAddress,
-    extra: Iterable[ArchivedRange],
+    extra: Iterable[Range],
     *,
     unfinished: Plan | None = None,
     below: Mapping[SegmentId, tuple[int, int]] | None = None,
@@ -263,7 +263,7 @@ def _by_layout(history: History, segment: SegmentId) -> dict[str, list[ArchivedR
     return found
 
 
-def keys_of(rows: Iterable[ArchivedRange]) -> frozenset[str]:
+def keys_of(rows: Iterable[Range]) -> frozenset[str]:
     """Return the keys of chunks, relative to the archive."""
     return frozenset(chunk_key(r.segment, r.start, r.end - r.start) for r in rows)
 

@@ -42,7 +42,7 @@ def merger(vault: Vault) -> Merger:
 
 
 def rows_of(merger: Merger) -> list[ArchivedRange]:
-    return [row for join in merger.spans() for row in join.rows]
+    return [row for join in merger.spans() for row in join]
 
 
 def publish(vault: Vault, manifest: Manifest, rows: Sequence[ArchivedRange], *, marked: bool = False) -> None:
