@@ -50,19 +50,28 @@ def take_witness(store: StreamStore, cut: StreamCut) -> Iterator[Witness]:
     """
     size = max(1, min(WITNESS_BYTES, ALL_WITNESSES_BYTES // len(cut.offsets)))
     for segment, end in cut.offsets.items():
-        start = max(0, end - size)
-        while start < end:
-            try:
-                digest = digest_of(store.read(cut.stream, segment, start, end))
-            except SegmentTruncated as truncated:
-                start = max(truncated.start_offset, start + 1)
-            except NoSuchSegment:
-                check_gone(store, cut.stream, segment)
-                break
-            else:
-                name = segment.in_stream(cut.stream)
-                yield Witness(segment=name, offset=start, length=end - start, digest=digest)
-                break
+        try:
+            data = what_is_left(store, cut.stream, segment, max(0, end - size), end)
+        except NoSuchSegment:
+            check_gone(store, cut.stream, segment)
+            continue
+        if data:
+            name, length = segment.in_stream(cut.stream), len(data)
+            yield Witness(segment=name, offset=end - length, length=length, digest=digest_of([data]))
+
+
+def what_is_left(store: StreamStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> bytes:
+    """Read what a stream still has of the bytes ``[start, end)`` of a segment; empty if it was truncated beyond them.
+
+    Raises:
+        NoSuchSegment: as `StreamStore.read`.
+    """
+    while start < end:
+        try:
+            return store.read_bytes(stream, segment, start, end)
+        except SegmentTruncated as truncated:
+            start = max(truncated.start_offset, start + 1)
+    return b""
 
 
 def check_same_stream(

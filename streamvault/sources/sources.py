@@ -15,6 +15,7 @@ from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import History, by_segment, check_boundaries, select_parts
 from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.sources.identity import what_is_left
 from streamvault.sources.source import SourcePart
 from streamvault.streamstore.byte_source import LiveSegment, SourceTruncated
 from streamvault.streamstore.cuts import live_between, live_ends, segments_between, validate_cut
@@ -249,16 +250,10 @@ class LiveState:
     def last(self, segment: SegmentId, start: int, end: int) -> Sequence[tuple[int, int, str]]:
         """See `SourceState.last`."""
         low = max(start, end - LAST_BYTES[0])
-        while low < end:
-            try:
-                data = self.stream.store.read_bytes(self.stream.name, segment, low, end)
-            except SegmentTruncated as truncated:
-                low = max(truncated.start_offset, low + 1)
-            except NoSuchSegment:
-                return ()
-            else:
-                return digests_before(end, data)
-        return ()
+        try:
+            return digests_before(end, what_is_left(self.stream.store, self.stream.name, segment, low, end))
+        except NoSuchSegment:
+            return ()
 
     def digest(self, segment: SegmentId, start: int, end: int) -> str:
         """See `SourceState.digest`."""
