@@ -12,10 +12,10 @@ from itertools import chain
 
 from streamvault.common.neighbours import holes
 from streamvault.common.progress import Progress
-from streamvault.layouts.archived_range import ArchivedRange, Range
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, Place, PlaceAddress
 from streamvault.layouts.layout import Compression, Layout, LayoutName, open_layout
-from streamvault.manifests.damage import damaged_range, read_verified
+from streamvault.manifests.damage import ArchivedPart, damaged_range, read_verified
 from streamvault.manifests.plan import FinishedSpan, RangeEntry, leave_row
 from streamvault.runner.runner import Runner
 from streamvault.streamstore.events import EventBlock, open_splitter
@@ -118,7 +118,7 @@ def rewrite_range(task: RewriteTask) -> RangeEntry:
     first, place = task.rows[0], task.target.open_data()
     layout = open_layout(task.layout, task.compression)
     if first.is_large:
-        data = read_verified(task.source.open(), task.stored, first, task.window)
+        data = read_verified(ArchivedPart.all_of(task.source, task.stored, first), task.window)
         large = layout.write_large(place, first, data, task.window)
         written = RangeEntry(
             start=task.start, end=task.end, events=first.events, digest=first.digest, **large._asdict()
@@ -127,8 +127,7 @@ def rewrite_range(task: RewriteTask) -> RangeEntry:
         if layout.one_object_per_event:
             for _ in _events(task):
                 pass  # verify before writing: objects with wrong bytes would block the right ones
-        to = Range(task.segment, task.start, task.end)
-        written = _write(place, layout, to, _events(task), task.window)
+        written = _write(task, place, layout)
     row = FinishedSpan(start=task.start, end=task.end, ranges=(written,))
     left = leave_row(task.target.open(), task.span, task.segment, row, attempt=task.attempt).ranges[0]
     # another run may have written a part of an archive that was compacted since; joined ranges have bounds of their own
@@ -136,56 +135,53 @@ def rewrite_range(task: RewriteTask) -> RangeEntry:
 
 
 def _events(task: RewriteTask) -> Iterator[EventBlock]:
-    place = task.source.open()
     return chain.from_iterable(
-        verified_events(place, task.stored, row, task.window, part=(max(task.start, row.start), min(task.end, row.end)))
+        verified_events(
+            ArchivedPart(task.source, task.stored, row, max(task.start, row.start), min(task.end, row.end)), task.window
+        )
         for row in task.rows
     )
 
 
-def verified_events(
-    place: Place, layout: str, row: ArchivedRange, window: int, *, part: tuple[int, int] | None = None
-) -> Iterator[EventBlock]:
-    """Yield a range's events, or its bytes; the digest is verified after the last block.
+def verified_events(part: ArchivedPart, window: int) -> Iterator[EventBlock]:
+    """Yield a part's events, or its bytes.
+
+    The whole range is read, since only it has a digest, which is verified after the last block.
 
     Args:
-        place: see `read_verified`.
-        layout: see `read_verified`.
-        row: see `read_verified`.
+        part: the part.
         window: see `read_verified`.
-        part: start and end of the part to yield (bytes; of events, both are boundaries); None for all. The whole
-            range is read and verified in any case, since only it has a digest.
 
     Raises:
         Damaged: as for `read_verified`, or the number of events differs from the manifest.
     """
-    start, end = part or (row.start, row.end)
-    bounds = [row.start, *sorted({start, end} - {row.start, row.end}), row.end]
+    row = part.row
+    bounds = [row.start, *sorted({part.start, part.end} - {row.start, row.end}), row.end]
     splitters = [open_splitter(row.content, offset, str(row.segment)) for offset in bounds[:-1]]
     count, at = 0, row.start
-    for block in read_verified(place, layout, row, window):
+    for block in read_verified(part, window):
         view = memoryview(block)
         for splitter, low, high in zip(splitters, bounds, bounds[1:], strict=False):
             for events in splitter.feed(view[max(low - at, 0) : max(high - at, 0)]):
                 count += events.count
-                if start <= low < end:
+                if part.start <= low < part.end:
                     yield events
         at += len(view)
     for splitter in splitters:
         splitter.finish()
     if count != row.events:
-        raise damaged_range(place, row)
+        raise damaged_range(part)
 
 
-def _write(place: Place, layout: Layout, to: Range, events: Iterable[EventBlock], window: int) -> RangeEntry:
+def _write(task: RewriteTask, place: Place, layout: Layout) -> RangeEntry:
     digest, count = hashlib.sha256(), 0
 
     def counted() -> Iterator[EventBlock]:
         nonlocal count
-        for block in events:
+        for block in _events(task):
             digest.update(block.data)
             count += block.count
             yield block
 
-    written = layout.write_run(place, to.segment, counted(), window)
-    return RangeEntry(start=to.start, end=to.end, events=count, digest=digest.hexdigest(), **written._asdict())
+    written = layout.write_run(place, task.segment, counted(), task.window)
+    return RangeEntry(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), **written._asdict())

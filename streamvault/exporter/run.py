@@ -11,7 +11,7 @@ from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
 from streamvault.exporter.plan import record_end
-from streamvault.layouts.archived_range import ArchivedRange, Range, segment_digest
+from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import WORK, GenerationSpan, Place, PlaceAddress, parse_work
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive import Archive
@@ -41,7 +41,7 @@ from streamvault.sources.proof import SegmentChain, prove_all
 from streamvault.sources.reader import LargeEventReader, NotEvents, RunReader, read_range
 from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream
-from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.model import Range, SegmentId
 from streamvault.streamstore.uri import StoreAddress
 
 

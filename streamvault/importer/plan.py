@@ -31,6 +31,7 @@ from streamvault.streamstore.model import (
     ContentKind,
     Epoch,
     KeyRange,
+    Range,
     ScaleKind,
     SegmentId,
     StreamConfiguration,
@@ -39,7 +40,7 @@ from streamvault.streamstore.model import (
     StreamName,
 )
 from streamvault.streamstore.numbering import nudge
-from streamvault.streamstore.own import EPHEMERAL, OWN, SCALED, SWEPT, FilledPlace, filled_places
+from streamvault.streamstore.own import EPHEMERAL, OWN, SCALED, SWEPT, filled_places
 
 MAP_NUMBERS = "Give --numbers map to restore the stream with other segment numbers."
 """What to do where numbers cannot be kept."""
@@ -229,18 +230,18 @@ class RestorePlan:
             yield from ((segment, span, span.part) for span in plan.spans if span.part is not None)
 
     @property
-    def filled(self) -> Iterator[FilledPlace]:
+    def filled(self) -> Iterator[Range]:
         """Yield where the target has filler in place of a gap, in its offsets: now, and since an earlier import."""
         earlier, _ = filled_places(self.configuration)
         for segment, plan in self.segments.items():
             for span in plan.spans:
                 if span.part is None and span.end > plan.head:
-                    yield FilledPlace(segment, span.start, span.end)
+                    yield Range(segment, span.start, span.end)
                 elif span.part is not None:
                     for place in earlier:
                         low, high = max(place.start, span.part.start), min(place.end, span.part.end)
                         if place.segment == segment and low < high:
-                            yield FilledPlace(segment, low - span.shift, high - span.shift)
+                            yield Range(segment, low - span.shift, high - span.shift)
 
     @property
     def tail(self) -> Mapping[SegmentId, int]:

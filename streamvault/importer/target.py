@@ -362,7 +362,7 @@ class Target:
         tags = tuple(tag for tag in configuration.tags if not tag.startswith(FILLED))
         if any(old != new for old, new in self.segments.items()):
             tags = tuple(tag for tag in tags if not tag.startswith(RESTORED))
-        filled = sorted(place._replace(segment=self.segments[place.segment]) for place in self._plan.filled)
+        filled = sorted(replace(place, segment=self.segments[place.segment]) for place in self._plan.filled)
         return replace(configuration, tags=(*tags, *filled_tags(filled, MOST_TAGS - len(tags))))
 
 

@@ -281,12 +281,12 @@ def read_part(
     """
     count = 0
     try:
-        blocks = damage.read_part(part.place, part.layout, part.row, (part.start, part.end), window, verify=verify)
+        blocks = damage.read_part(part, window, verify=verify)
         for batch in event_batches(stream, part.segment, part.start, blocks, schema, first):
             yield batch
             count += batch.num_rows
     except NotAnEvent:
-        raise _naming_returned(damage.damaged_range(part.place, part.row), count) from None
+        raise _naming_returned(damage.damaged_range(part), count) from None
     except Damaged as damaged:
         raise _naming_returned(damaged, count) from None
 

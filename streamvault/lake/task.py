@@ -38,24 +38,18 @@ from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.framing import NotAnEvent
-from streamvault.streamstore.model import LARGEST_EVENT_BYTES, SegmentId, StreamName
+from streamvault.streamstore.model import LARGEST_EVENT_BYTES, Range, SegmentId, StreamName
 from streamvault.streamstore.uri import StoreAddress
 
 
 @dataclass(frozen=True, slots=True)
-class TableRange:
-    """A range of the table.
+class TableRange(Range):
+    """A range of the table, which begins and ends between events.
 
     Attributes:
-        segment: the segment.
-        start: its first offset (bytes), an event boundary.
-        end: the offset after its last byte, an event boundary.
         parts: the archive's ranges that contain it, in order and without a hole; none if it is read from a stream.
     """
 
-    segment: SegmentId
-    start: int
-    end: int
     parts: tuple[ArchivedPart, ...] = ()
 
     @property
@@ -149,16 +143,16 @@ class _ArchivedRun:
                 self.end = events.end
                 yield events
         except NotAnEvent:
-            raise damaged_range(first.place, first.row) from None
+            raise damaged_range(first) from None
         if known and (self.end, self.count) != (planned.end, known.events):
-            raise damaged_range(first.place, first.row)
+            raise damaged_range(first)
 
     def _bytes(self) -> Iterator[bytes | memoryview]:
         """Yield the range's bytes. A partly used archived range is read completely, to check its digest."""
         planned, known = self._range, self._range.known
         for part in planned.parts:
             at = part.start
-            for block in read_verified(part.place, part.layout, part.row, self._window):  # a file is published whole
+            for block in read_verified(part, self._window):  # a file is published whole
                 low, high = max(planned.start - at, 0), min(planned.end - at, len(block))
                 if low < high:
                     inside = memoryview(block)[low:high]

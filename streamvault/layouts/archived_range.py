@@ -1,4 +1,4 @@
-"""Ranges of a segment, and what an archive's index records of them. It needs no pyarrow, as tasks use it."""
+"""What an archive's index records of a range. It needs no pyarrow, as tasks use it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, SegmentId
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Range:
-    """The bytes of a segment between two offsets; of events, both are boundaries.
-
-    Attributes:
-        segment: the segment's id.
-        start: offset of the first byte.
-        end: offset after the last one.
-    """
-
-    segment: SegmentId
-    start: int
-    end: int
+from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, ContentKind, Range
 
 
 @dataclass(frozen=True, slots=True, order=True)

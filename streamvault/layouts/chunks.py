@@ -18,7 +18,7 @@ import zstandard
 
 from streamvault.common.errors import Damaged, Problem, shortage
 from streamvault.common.progress import task_progress
-from streamvault.layouts.archived_range import ArchivedRange, Range
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check
 from streamvault.layouts.keys import CHUNK_KEYS, Place
 from streamvault.layouts.layout import Compression, Layout, WrittenRange
@@ -42,7 +42,7 @@ from streamvault.objectstore.store import (
     WrongSize,
     crc64nvme,
 )
-from streamvault.streamstore.model import HEADER_BYTES, SegmentId
+from streamvault.streamstore.model import HEADER_BYTES, Range, SegmentId
 
 if TYPE_CHECKING:
     from streamvault.streamstore.events import EventBlock  # imports numpy, which read-only commands do not need

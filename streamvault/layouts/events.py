@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import joined
 from streamvault.common.progress import task_progress
-from streamvault.layouts.archived_range import ArchivedRange, Range
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chain import (
     MAX_CHAINS,
     ChainedObject,
@@ -28,7 +28,7 @@ from streamvault.layouts.keys import EVENT_KEYS, Place, RangeKey
 from streamvault.layouts.layout import Layout, WrittenRange
 from streamvault.objectstore.bulk import HELD_TWICE, WINDOW_BYTES, get_all, get_parts, parts_of, put_all, put_same_large
 from streamvault.objectstore.store import NoSuchObject, ObjectStore, WrongSize
-from streamvault.streamstore.model import HEADER_BYTES, SegmentId
+from streamvault.streamstore.model import HEADER_BYTES, Range, SegmentId
 
 if TYPE_CHECKING:
     from streamvault.streamstore.events import (

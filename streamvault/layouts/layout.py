@@ -13,12 +13,12 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, get_args
 
 from streamvault.common.errors import Usage
-from streamvault.layouts.archived_range import ArchivedRange, Range
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.keys import MAX_INT63, Place, RangeKeys, parse_segment
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.objectstore.store import ObjectInfo, ObjectStore
-from streamvault.streamstore.model import ContentKind, SegmentId
+from streamvault.streamstore.model import ContentKind, Range, SegmentId
 
 if TYPE_CHECKING:
     from streamvault.streamstore.events import (

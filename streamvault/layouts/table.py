@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.archived_range import Range
 from streamvault.layouts.isolated import NotDecodable, RemoteFile, decoded
 from streamvault.layouts.keys import Place, TableFileKey, parse_table_file, table_data, table_file_key, table_files
 from streamvault.layouts.layout import RangeReader, table_layout
 from streamvault.layouts.table_decoder import numbers_of
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.objectstore.store import NoSuchObject, ObjectStore, WrongSize
-from streamvault.streamstore.model import HEADER_BYTES
+from streamvault.streamstore.model import HEADER_BYTES, Range
 
 BATCH_ROWS = 16 * 1024
 

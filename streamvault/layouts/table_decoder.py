@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamvault.common.errors import shortage
-from streamvault.layouts.archived_range import Range
 from streamvault.layouts.isolated import BATCH, DONE, ERROR, FACTS, READ, SHORT, RemoteFile, receive, send
-from streamvault.streamstore.model import HEADER_BYTES, SegmentId
+from streamvault.streamstore.model import HEADER_BYTES, Range, SegmentId
 
 COLUMNS = ("epoch", "segment", "offset", "length", "payload")
 """The columns of a table's file from which the segment's bytes are restored."""

@@ -17,7 +17,7 @@ from streamvault.layouts.keys import Place, PlaceAddress
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.streamstore.framing import NotAnEvent
-from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId
+from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, Range, SegmentId
 
 BESIDES = MAX_EVENT_BYTES
 """How much larger (bytes) than the window a range may be that is buffered: it ends with the event at its edge."""
@@ -28,89 +28,6 @@ AHEAD = 16 * 1024 * 1024
 
 class DigestMismatch(Damaged):
     """The bytes of a range differ from the manifest, although every object is there with the right size."""
-
-
-def read_verified(
-    place: Place, layout: str, row: ArchivedRange, window: int = WINDOW_BYTES
-) -> Iterator[bytes | memoryview]:
-    """Yield a range's bytes, as blocks that may split events; the digest is verified after the last block.
-
-    Args:
-        place: the archive.
-        layout: name of the range's layout or table files (see `layouts.layout.open_reader`).
-        row: the range.
-        window: maximum data buffered in memory (bytes).
-
-    Raises:
-        DigestMismatch: the bytes differ from the manifest.
-        Damaged: an object is missing or has the wrong size; names it.
-    """
-    digest, done = hashlib.sha256(), task_progress()
-    for block in open_reader(layout).read_range(place, row, row.start, row.end, window):
-        digest.update(block)
-        done.read(len(block))
-        yield block
-    if digest.hexdigest() != row.digest:
-        raise damaged_range(place, row)
-
-
-def read_part(
-    place: Place,
-    layout: str,
-    row: ArchivedRange,
-    bounds: tuple[int, int],
-    window: int = WINDOW_BYTES,
-    *,
-    verify: bool = True,
-) -> Iterator[bytes | memoryview]:
-    """Yield a range's bytes, or a part of them, once the whole range has been compared with its digest.
-
-    A range that fits into the window is buffered; a larger one is read twice.
-
-    Args:
-        place: see `read_verified`.
-        layout: see `read_verified`.
-        row: see `read_verified`.
-        bounds: start and end of what to yield (bytes).
-        window: maximum data buffered in memory (bytes), besides an event of 8 MiB and what is read ahead.
-        verify: False: yield the bytes as they are read. The digest is compared after the last block of a whole range;
-            that of a part is not.
-
-    Raises:
-        DigestMismatch, Damaged: as `read_verified`.
-    """
-    whole = (row.start, row.end)
-    if verify and bounds[0] < bounds[1]:
-        held = row.end - row.start <= window + BESIDES
-        blocks = deque[bytes | memoryview]()
-        for block in read_verified(place, layout, row, min(window, AHEAD) if held else window):
-            if held:
-                blocks.append(block)
-        if held:
-            yield from within((blocks.popleft() for _ in range(len(blocks))), row.start, bounds)
-            return
-    if bounds == whole:
-        yield from read_verified(place, layout, row, window)
-    else:
-        yield from open_reader(layout).read_range(place, row, *bounds, window)
-
-
-def within(blocks: Iterable[bytes | memoryview], at: int, bounds: tuple[int, int]) -> Iterator[bytes | memoryview]:
-    """Yield what lies within bounds of blocks that begin ``at`` an offset (bytes); all of them are read."""
-    for block in blocks:
-        low, high = max(bounds[0] - at, 0), min(bounds[1] - at, len(block))
-        at += len(block)
-        if low < high:
-            yield block if high - low == len(block) else memoryview(block)[low:high]
-
-
-def damaged_range(place: Place, row: ArchivedRange) -> DigestMismatch:
-    """Return the error for a range whose bytes do not match its manifest."""
-    return DigestMismatch(
-        "the archive's bytes do not match the manifest",
-        where=f"{place.at(place.prefix)}{row.segment} bytes {row.start} to {row.end}",
-        todo="Run 'streamvault check --read-data' on the archive.",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,27 +89,89 @@ class ArchivedPart:
         Raises:
             DigestMismatch, Damaged: as `read_verified`.
         """
-        if late:
-            return within(read_verified(self.place, self.layout, self.row, window), self.row.start, (start, end))
-        return read_part(self.place, self.layout, self.row, (start, end), window)
+        part = replace(self, start=start, end=end)
+        return within(read_verified(part, window), part) if late else read_part(part, window)
+
+
+def read_verified(part: ArchivedPart, window: int = WINDOW_BYTES) -> Iterator[bytes | memoryview]:
+    """Yield all bytes of a part's range, as blocks that may split events; the digest is verified after the last block.
+
+    Args:
+        part: all of the range or a part of it.
+        window: maximum data buffered in memory (bytes).
+
+    Raises:
+        DigestMismatch: the bytes differ from the manifest.
+        Damaged: an object is missing or has the wrong size; names it.
+    """
+    digest, done, row = hashlib.sha256(), task_progress(), part.row
+    for block in open_reader(part.layout).read_range(part.place, row, row.start, row.end, window):
+        digest.update(block)
+        done.read(len(block))
+        yield block
+    if digest.hexdigest() != row.digest:
+        raise damaged_range(part)
+
+
+def read_part(part: ArchivedPart, window: int = WINDOW_BYTES, *, verify: bool = True) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a part, once its whole range has been compared with its digest.
+
+    A range that fits into the window is buffered; a larger one is read twice.
+
+    Args:
+        part: the part.
+        window: maximum data buffered in memory (bytes), besides an event of 8 MiB and what is read ahead.
+        verify: False: yield the bytes as they are read. The digest is compared after the last block of a whole range;
+            that of a part is not.
+
+    Raises:
+        DigestMismatch, Damaged: as `read_verified`.
+    """
+    if verify and part.start < part.end:
+        held = part.row.end - part.row.start <= window + BESIDES
+        blocks = deque[bytes | memoryview]()
+        for block in read_verified(part, min(window, AHEAD) if held else window):
+            if held:
+                blocks.append(block)
+        if held:
+            yield from within((blocks.popleft() for _ in range(len(blocks))), part)
+            return
+    if part.whole:
+        yield from read_verified(part, window)
+    else:
+        yield from open_reader(part.layout).read_range(part.place, part.row, part.start, part.end, window)
+
+
+def within(blocks: Iterable[bytes | memoryview], part: ArchivedPart) -> Iterator[bytes | memoryview]:
+    """Yield what a part has of the blocks of its range, all of which are read."""
+    at = part.row.start
+    for block in blocks:
+        low, high = max(part.start - at, 0), min(part.end - at, len(block))
+        at += len(block)
+        if low < high:
+            yield block if high - low == len(block) else memoryview(block)[low:high]
+
+
+def damaged_range(part: ArchivedPart) -> DigestMismatch:
+    """Return the error for a range whose bytes do not match its manifest."""
+    place, row = part.place, part.row
+    return DigestMismatch(
+        "the archive's bytes do not match the manifest",
+        where=f"{place.at(place.prefix)}{row.segment} bytes {row.start} to {row.end}",
+        todo="Run 'streamvault check --read-data' on the archive.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Range):
     """Bytes of a segment that cannot be read, or are not those that were archived.
 
     Attributes:
-        segment: the segment.
-        start: offset of the first lost byte.
-        end: offset after the last one.
         events: number of lost events; None if a range lacks several parts, and it is not known how many of its lost
             events are in this one.
         what: what is wrong.
     """
 
-    segment: SegmentId
-    start: int
-    end: int
     events: int | None
     what: str
 
@@ -233,17 +212,17 @@ def uncompared(damage: tuple[Lost, ...], listed: RangeCheck) -> tuple[Lost, ...]
     return (*damage[:-1], replace(damage[-1], what=f"{damage[-1].what}; {rest}"))
 
 
-def damage_of(place: Place, layout: str, row: ArchivedRange) -> tuple[Lost, ...]:
-    """Read a range and compare its digest and its events; return the damage: none, or one that covers the range."""
+def damage_of(part: ArchivedPart) -> tuple[Lost, ...]:
+    """Compare a part's range with its digest and its events; return the damage: none, or one that covers the range."""
     from streamvault.streamstore.events import (  # noqa: PLC0415
         open_splitter,  # imports numpy, which read-only commands do not need
     )
 
-    events, what = 0, ""
+    row, events, what = part.row, 0, ""
     splitter = open_splitter("bytes" if row.is_large else row.content, row.start, str(row.segment))
     head = bytearray()
     try:
-        for block in read_verified(place, layout, row):
+        for block in read_verified(part):
             head += memoryview(block)[: HEADER_BYTES - len(head)]
             if what:
                 continue  # the digest says more
@@ -294,7 +273,7 @@ def find_remains(origin: ArchivedPart) -> Remains | None:
     are on the chain that begins with the range. Behind a missing object the listing proves no event, as an object there
     may be one that never belonged to the chain.
     """
-    damage = damage_of(origin.place, origin.layout, origin.row)
+    damage = damage_of(origin)
     if not damage:
         return None
     row, rows, known, what = origin.row, tuple[ArchivedRange, ...](), tuple[Lost, ...](), damage[0].what

@@ -13,14 +13,14 @@ from typing import TypeVar
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.neighbours import holes, joined
-from streamvault.layouts.archived_range import ArchivedRange, Range, segment_digest
+from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import PlaceAddress
 from streamvault.layouts.layout import open_reader
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.manifest import Configuration, Manifest, Replaced, SegmentEntry
 from streamvault.streamstore.cuts import no_end, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
-from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.model import Range, SegmentId, StreamCut, StreamDescription, StreamName
 
 NOT_MERGED = (
     "Nothing was deleted. If none of your runs has merged them so, somebody else has written it: archive the stream"

@@ -29,7 +29,7 @@ from itertools import groupby, pairwise
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.common.units import now_utc
-from streamvault.layouts.archived_range import ArchivedRange, Range, segment_digest
+from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import (
     WORK,
     GenerationSpan,
@@ -56,7 +56,7 @@ from streamvault.objectstore.store import NoSuchObject
 from streamvault.runner.inline import InlineRunner
 from streamvault.runner.runner import UNSEEN, Runner
 from streamvault.streamstore.cuts import segments_between
-from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.model import Range, SegmentId
 
 
 def can_merge(manifests: Iterable[Manifest]) -> bool:
@@ -208,7 +208,7 @@ def compare_joined(task: JoinedTask) -> int:
     before = 0
     for origin in task.origins:
         at = origin.start
-        for block in read_verified(origin.place, origin.layout, origin.row):
+        for block in read_verified(origin):
             for row, digest in zip(task.rows, digests, strict=True):
                 low, high = max(row.start - at, 0), min(row.end - at, len(block))
                 if low < high:

@@ -11,7 +11,7 @@ has not archived itself, and a gap counts only if the source no longer has its b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from streamvault.common.errors import Conflict, Damaged
@@ -188,7 +188,7 @@ def _is_equal(store: StreamStore, stream: StreamName, part: ArchivedPart, *, sam
             return None
         if whole:
             return digest == part.row.digest
-        return digest == digest_of(read_part(part.place, part.layout, part.row, (low, end), verify=not sample))
+        return digest == digest_of(read_part(replace(part, start=low, end=end), verify=not sample))
     return None
 
 
@@ -224,7 +224,7 @@ def compare_range(task: CompareTask) -> int:
     """
     part = task.part
     if not task.is_read_back and part.whole:
-        for _ in read_verified(part.place, part.layout, part.row):
+        for _ in read_verified(part):
             pass
     with task.source.lend() as store:
         if _is_equal(store, task.stream, part) is not False:

@@ -152,6 +152,21 @@ class SegmentId:
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class Range:
+    """The bytes of a segment between two offsets; of events, both are boundaries.
+
+    Attributes:
+        segment: the segment's id.
+        start: offset of the first byte.
+        end: offset after the last one.
+    """
+
+    segment: SegmentId
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class KeyRange:
     """A half-open range ``[low, high)`` of the key space [0, 1)."""
 

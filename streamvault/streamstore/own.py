@@ -27,12 +27,12 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from streamvault.common.errors import Conflict
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StreamChanged
 from streamvault.streamstore.model import (
     KeyRange,
+    Range,
     ScaleKind,
     Scaling,
     SegmentId,
@@ -227,17 +227,9 @@ def users_tags(configuration: StreamConfiguration) -> tuple[str, ...]:
     return tuple(tag for tag in configuration.tags if tag != OWN and not tag.startswith(ours))
 
 
-class FilledPlace(NamedTuple):
-    """Bytes ``[start, end)`` of a segment that an import has filled with zeros, in place of a gap."""
-
-    segment: SegmentId
-    start: int
-    end: int
-
-
-def filled_tags(places: Iterable[FilledPlace], room: int) -> tuple[str, ...]:
-    """Return the tags that say where a stream has filler, at most ``room`` of them."""
-    texts = deque(f"{segment}:{start}-{end}" for segment, start, end in places)
+def filled_tags(places: Iterable[Range], room: int) -> tuple[str, ...]:
+    """Return the tags that say where an import has put zeros in place of a gap, at most ``room`` of them."""
+    texts = deque(f"{place.segment}:{place.start}-{place.end}" for place in places)
     tags: list[str] = []
     while texts and len(tags) < room:
         tag = FILLED
@@ -248,13 +240,13 @@ def filled_tags(places: Iterable[FilledPlace], room: int) -> tuple[str, ...]:
     return tuple(tags)
 
 
-def filled_places(configuration: StreamConfiguration) -> tuple[tuple[FilledPlace, ...], int]:
+def filled_places(configuration: StreamConfiguration) -> tuple[tuple[Range, ...], int]:
     """Return where a stream has filler by its tags, in order, and in how many places more. Other texts are ignored."""
-    found, more = set[FilledPlace](), 0
+    found, more = set[Range](), 0
     for tag in configuration.tags:
         for text in tag.removeprefix(FILLED).split(",") if tag.startswith(FILLED) else ():
             if match := _FILLED.fullmatch(text):
-                found.add(FilledPlace(SegmentId(int(match[2]), int(match[1])), int(match[3]), int(match[4])))
+                found.add(Range(SegmentId(int(match[2]), int(match[1])), int(match[3]), int(match[4])))
             elif text.startswith("+") and text[1:].isdecimal():
                 more += int(text[1:])
     return tuple(sorted(found)), more

@@ -17,8 +17,8 @@ from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests import damage as damaging
 from streamvault.manifests.archive import Archive
-from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.own import LONGEST_TAG, FilledPlace, filled_places, filled_tags
+from streamvault.streamstore.model import EventPointer, Range, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.own import LONGEST_TAG, filled_places, filled_tags
 from testkit import scenes
 from testkit.scenes import BACK, stopped_after
 from testkit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
@@ -240,7 +240,7 @@ def filler_after(vault: Vault, name: StreamName) -> str:
 
 
 def test_places_with_filler_fit_into_tags() -> None:
-    many = [FilledPlace(SegmentId(number, number), 10**18, 2 * 10**18) for number in range(2000)]
+    many = [Range(SegmentId(number, number), 10**18, 2 * 10**18) for number in range(2000)]
     for count, room in ((0, 3), (1, 3), (2000, 3), (2000, 1), (2000, 500)):
         tags = filled_tags(many[:count], room)
         assert len(tags) <= room

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streamvault.common.progress import task_progress
-from streamvault.layouts.archived_range import ArchivedRange, Range
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import (
     MANIFESTS,
     TABLES,
@@ -26,13 +26,13 @@ from streamvault.layouts.keys import (
     parse_truncation,
 )
 from streamvault.layouts.layout import LAYOUTS, open_layout
-from streamvault.manifests.damage import Lost, damage_of, listed_damage, uncompared, whole
+from streamvault.manifests.damage import ArchivedPart, Lost, damage_of, listed_damage, uncompared, whole
 from streamvault.manifests.deleting import ranges_a_task
 from streamvault.manifests.history import History, by_segment
 from streamvault.manifests.plan import Plan
 from streamvault.objectstore.bulk import in_order
 from streamvault.objectstore.store import KeptChecksums, NoSuchObject
-from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.model import Range, SegmentId
 
 MAX_REQUESTS = 16
 """Requests in flight for a task."""
@@ -291,7 +291,8 @@ def check_ranges(task: RangesTask) -> CheckResult:
         damage = listed_damage(listed, row)
         if is_read:
             read += not listed.damaged
-            damage = uncompared(damage, listed) if listed.damaged else damage_of(place, task.layout, row)
+            part = ArchivedPart.all_of(task.address, task.layout, row)
+            damage = uncompared(damage, listed) if listed.damaged else damage_of(part)
         found += max(listed.damaged, len(damage))
         findings += damage
         intact += () if damage else (row,)

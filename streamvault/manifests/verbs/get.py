@@ -6,7 +6,7 @@ from streamvault.common.errors import Failed, Usage
 from streamvault.common.options import verb
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.damage import read_verified
+from streamvault.manifests.damage import ArchivedPart, read_verified
 from streamvault.manifests.history import Generation
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.options import GetOptions
@@ -47,7 +47,7 @@ def get_event(archive: str, pointer: str, options: GetOptions) -> bytes:
         raise NoSuchEvent("no archived range holds this event", where=f"{event}{f' ({gap.reason})' if gap else ''}")
     layout = open_layout(generation.manifest.layout)
     if not options.unverified:
-        for _ in read_verified(source.place, layout.name, row):
+        for _ in read_verified(ArchivedPart.all_of(source.address, layout.name, row)):
             pass
     try:
         framed = layout.read_event(source.place, row, event.offset, event.length)

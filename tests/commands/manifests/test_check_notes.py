@@ -23,6 +23,7 @@ from streamvault.exporter import convert as converting
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import (
     GenerationSpan,
+    PlaceAddress,
     checked_key,
     chunk_key,
     event_key,
@@ -32,17 +33,17 @@ from streamvault.layouts.keys import (
 )
 from streamvault.layouts.layout import LayoutName
 from streamvault.manifests.archive import NoSuchArchive
-from streamvault.manifests.damage import damage_of
+from streamvault.manifests.damage import ArchivedPart, damage_of
 from streamvault.manifests.decisions import Checked, find_checked
 from streamvault.manifests.files import seal
 from streamvault.manifests.history import by_segment, with_rows
 from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import IndexEntry, SegmentEntry
+from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamName
 from testkit.killed import stopped_at
 from testkit.small_archives import NAME, Vault, a_root, a_vault, archive_of, contents, objects_of, replace_object
 from testkit.streams import frame
-from tests.places import memory, place_of
 
 FIRST = GenerationSpan.of(1)
 SEGMENT = SegmentId(0, 0)
@@ -98,11 +99,10 @@ LARGE, SMALL = frame(b"x" * (8 * 1024 * 1024 + 1)), frame(b"y")
     ids=["large", "small", "large-small-1", "small-large-1", "large-small-2", "small-large-2", "cut"],
 )
 def test_large_event_is_alone_in_its_range(data: bytes, events: int, right: bool) -> None:
-    store = memory()
+    address = PlaceAddress(RootAddress.parse(a_root()), "")
     row = ArchivedRange(SEGMENT, 0, len(data), events, hashlib.sha256(data).hexdigest())
-    place = place_of(store)
-    store.put(place.prefix + chunk_key(SEGMENT, 0, len(data)), data)
-    assert bool(damage_of(place, "chunks", row)) is not right
+    address.open().store.put(chunk_key(SEGMENT, 0, len(data)), data)
+    assert bool(damage_of(ArchivedPart.all_of(address, "chunks", row))) is not right
 
 
 @pytest.mark.parametrize("segment", [0, -1], ids=["sealed", "open"])

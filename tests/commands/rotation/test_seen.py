@@ -27,6 +27,7 @@ from streamvault.common.errors import Damaged
 from streamvault.exporter import run
 from streamvault.layouts.keys import GenerationSpan, Place, chunk_key, manifest_key, ranges_key, row_key
 from streamvault.manifests.archive import Archive
+from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.decisions import Decision, mark_checked
 from streamvault.manifests.history import with_rows
 from streamvault.manifests.index import encode_ranges
@@ -217,7 +218,9 @@ def forged_from(archive: Archive, low: int, high: int) -> tuple[Manifest, bytes]
     """Generation 2, without its bytes from ``low`` to ``high``; its last range is exported once more from there."""
     found = archive.load(2)
     row = found.rows[SEGMENT][-1]
-    data = b"".join(map(bytes, comparing.read_verified(archive.place, found.layout, row)))[high - low :]
+    data = b"".join(map(bytes, comparing.read_verified(ArchivedPart.all_of(archive.address, found.layout, row))))[
+        high - low :
+    ]
     short = replace(row, start=high, events=1, digest=comparing.digest_of([data]), crc64nvme="")
     archive.store.put(archive.prefix + chunk_key(SEGMENT, high, len(data)), data)
     index = encode_ranges(NAME, [short])

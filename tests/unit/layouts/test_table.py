@@ -18,13 +18,13 @@ from streamvault import write_table
 from streamvault.common.errors import Damaged
 from streamvault.layouts import isolated
 from streamvault.layouts import table as table_reader
-from streamvault.layouts.archived_range import ArchivedRange, Range
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import TableFileKey, parse_table_file, table_data, table_file_key
 from streamvault.layouts.layout import RangeReader, UnknownLayout, open_reader
 from streamvault.layouts.table_decoder import open_file, rows_in
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.store import WrongSize
-from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.model import Range, SegmentId
 from testkit.lakes import table_keys
 from testkit.prove.flips import flip
 from testkit.small_archives import Vault, archive_of, objects_of, replace_object, segments_of
