@@ -292,7 +292,7 @@ def verify_range(task: VerifyTask) -> Verified:
         Differs: the source is intact, but the target's bytes differ.
     """
     restored, part = _digest_of_target(task), task.part
-    if part.whole and part.events is not None and restored == part.digest:
+    if part.events is not None and restored == part.digest:
         return Verified(part.events, part.end - part.start)
     with advising_new_import(task.target.stream):
         expected, events = _read_source(part, task.where)
