@@ -33,6 +33,7 @@ from streamvault.importer import run
 from streamvault.importer.target import Target, first_segment_id
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore.uri import RootAddress
+from streamvault.replication.replica import Replica
 from streamvault.replication.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport
 from streamvault.sources.spans import spans_of
 from streamvault.streamstore import lease
@@ -46,7 +47,7 @@ from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.walking import find_start
 from testkit.killed import Killed
 from testkit.small_archives import NAME, LocalStreams, Vault
-from testkit.streams import append_events, digest_of, events_of, make_stream, shape_of
+from testkit.streams import append_events, digest_of, events_of, make_stream, opened, shape_of
 
 SEGMENT = SegmentId(0, 0)
 
@@ -269,6 +270,13 @@ class Streams(LocalStreams):
         for key, values in (but or {}).items():
             assert (source.pop(key), target.pop(key)) == values
         return source == target and self.same_events()
+
+
+def ledger_of(streams: Streams) -> Replica:
+    """The ledger of a copy or a replica, read."""
+    replica = Replica(opened(streams.store, TARGET))
+    replica.read()
+    return replica
 
 
 @contextmanager

@@ -295,26 +295,15 @@ class ImportRun:
         if (unfinished := Unfinished.find(self._target)) is not None:
             self.check_unfinished(unfinished)
         with finishing_under_lease(self._target, self._plan.import_id) as lease, reporting_lost_lease(lease):
-            return self.restore(lease, runner, progress, then)
+            target = self.take(lease)
+            self.fill(target, lease, runner, progress)
+            return self.finish(target, lease, runner, progress, then)
 
-    def restore(self, lease: Lease, runner: Runner, progress: Progress, then: Then | None = None) -> Restored:
-        """As `run`, under a lease that is held."""
-        return self.complete(self.take(lease), lease, runner, progress, then)
-
-    def complete(
-        self,
-        target: Target,
-        lease: Lease,
-        runner: Runner,
-        progress: Progress,
-        then: Then | None = None,
-        *,
-        check: Callable[[], None] = lambda: None,
+    def finish(
+        self, target: Target, lease: Lease, runner: Runner, progress: Progress, then: Then | None = None
     ) -> Restored:
-        """As `run`, of a target that was taken; ``check`` is called before it is finished."""
-        self.fill(target, lease, runner, progress)
+        """Verify a target that was filled, and make it a stream like any other; see `run`."""
         events, size = self._verify(runner, progress, lease)
-        check()
         lease.finishing(target.first_segment_id)
         target.finish()
         if then is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Conflict
@@ -25,39 +25,30 @@ from streamvault.concat.append import STITCH_TASKS, RangePlanner, join_parts
 from streamvault.concat.copy_events import EventCopying
 from streamvault.concat.reports import JoinOptions
 from streamvault.importer.fill import TargetSpan
-from streamvault.importer.plan import Content, RestorePlan, SegmentPlan, plan_restore, scaling_warnings
+from streamvault.importer.plan import Content, RestorePlan, SegmentPlan, scaling_warnings
 from streamvault.importer.reader_groups import group_warnings
 from streamvault.importer.reports import MovedBoundary, renumbered
 from streamvault.importer.run import COMPARED_BYTES, RESTORE_TASKS, SEGMENTS_TO_COMPARE, ImportRun, Restored
 from streamvault.importer.target import (
     OTHER_NAME,
-    Target,
     TargetTaken,
-    Unfinished,
-    check_missing_filler,
     check_other_stream,
     finishing_record,
     finishing_under_lease,
-    look_again,
     marked_import,
     remove_leftovers,
     reporting_lost_lease,
     target_exists_error,
     unfinished_import,
 )
-from streamvault.replication.content import CarryingGroups, Reach, begin_of, mirrored_content
+from streamvault.replication.content import CarryingGroups, begin_of, mirrored_content
 from streamvault.replication.replica import Replica, replica_id
-from streamvault.replication.replication import ReplicaTarget
+from streamvault.replication.replication import Mirror, Planned, ReplicaTarget
 from streamvault.replication.reports import CopyOptions, CopyReport
 from streamvault.runner.opening import Tasks
-from streamvault.sources.identity import SourcePosition
 from streamvault.sources.source import SourceState
 from streamvault.sources.sources import StreamSource, parts_of
-from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.cuts import counterparts, live_between, parse_cut, segments_between
-from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream, SegmentTruncated
-from streamvault.streamstore.lease import Lease
-from streamvault.streamstore.ledger import LedgerNameTaken
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.own import COPY_OF, FILLED, LONGEST_TAG, is_own, tag_of, users_tags
 from streamvault.streamstore.uri import OpenStream, open_stream
@@ -260,42 +251,6 @@ COPY = "copy."
 TRUNCATED_BEYOND = "the source was truncated beyond --from; what is missing there is not copied"
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCopy:
-    """The source at one moment, and the plan of its copy.
-
-    Attributes:
-        content: what is copied of the source.
-        plan: the plan.
-        begin: where the copy began, maybe in an earlier run; shifted offsets are relative to it.
-        look: the source.
-        warnings: what the user is to be warned of.
-    """
-
-    content: Content
-    plan: RestorePlan
-    begin: StreamCut
-    look: SourceState
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CopyResult:
-    """A copy that this call finished.
-
-    Attributes:
-        planned: what was copied.
-        restored: the result of the last run.
-        moved_bytes: bytes that all runs appended, without filler.
-        truncated: whether the source was truncated meanwhile.
-    """
-
-    planned: PlannedCopy
-    restored: Restored
-    moved_bytes: int
-    truncated: bool
-
-
 class CopyTarget(ReplicaTarget):
     """The target of a copy; see `ReplicaTarget`. `cuts` are those between which the source is copied."""
 
@@ -303,24 +258,21 @@ class CopyTarget(ReplicaTarget):
         self, source: StreamSource, replica: Replica, options: CopyOptions, cuts: Mapping[str, StreamCut | None]
     ) -> None:
         super().__init__(source, replica, options, keep_head=False)
-        self._cuts = [None if cut is None else cut.to_json() for cut in cuts.values()]
+        self._cuts = cuts
 
     def id_of(self, described: StreamDescription) -> str:
         """Return the name of the copy of a source: the same for the same source, cuts and options."""
-        return replica_id(self._source, described, self._options, self._cuts, kind=COPY)
+        cuts = [None if cut is None else cut.to_json() for cut in self._cuts.values()]
+        return replica_id(self._source, described, self._options, cuts, kind=COPY)
 
-    def read(self) -> None:
-        """See the base class; a copy that keeps offsets has no ledger."""
-        if self._options.offsets == "shift":
-            super().read()
-        elif self.check_free() is None:
-            with suppress(LedgerNameTaken):
-                self._replica.read()  # of a target that was deleted: `Replica.forget` deletes it
-            self._replica.record = None
-
-    def take(self, run: ImportRun, described: StreamDescription, lease: Lease) -> Target:
+    def begins(self, described: StreamDescription) -> StreamDescription:
         """See the base class."""
-        return run.take(lease) if self._options.offsets == "keep" else super().take(run, described, lease)
+        return replace(described, head=begin_of(described, self._cuts["from_cut"]))
+
+    @property
+    def lacks_record(self) -> bool:
+        """See the base class: without it, nothing tells that the source was replaced while it was read."""
+        return self._replica.record is None or self._replica.record.reading is None
 
     def check_free(self) -> str | None:
         """See the base class."""
@@ -350,7 +302,7 @@ class CopyTarget(ReplicaTarget):
         )
 
 
-class Copying:
+class CopyJob(Mirror):
     """One copy.
 
     Args:
@@ -358,144 +310,110 @@ class Copying:
         target: its copy; it need not exist.
         options: how it is copied.
         cuts: the cuts between which it is copied.
+        progress: receives the progress.
+        tasks: opens the runner.
+
+    Attributes:
+        finished: the finished copy that `look_first` has found; None if there is none.
     """
 
     def __init__(
-        self, source: StreamSource, target: OpenStream, options: CopyOptions, cuts: Mapping[str, StreamCut | None]
+        self,
+        source: StreamSource,
+        target: OpenStream,
+        options: CopyOptions,
+        cuts: Mapping[str, StreamCut | None],
+        progress: Progress,
+        tasks: Tasks,
     ) -> None:
-        self._source = source
+        replica = Replica(target)
+        super().__init__(
+            source, CopyTarget(source, replica, options, cuts), replica, options, progress=progress, tasks=tasks
+        )
         self._stream = target
-        self._options = options
+        self._origin = source.stream
+        self._copy_options = options
         self._cuts = cuts
-        self._replica = Replica(target)
-        self._target = CopyTarget(source, self._replica, options, cuts)
-        self._position: SourcePosition
+        self.read_back = options.read_back
+        self.finished: Copied | None = None
 
     def _tag(self, import_id: str) -> str:
         """Return the tag of the finished copy, which tells copies with other cuts or options apart."""
-        name, options = self._source.name, self._options
+        name, options = self.source.name, self._options
         plain = (options.offsets, options.numbers) == ("keep", "keep") and not any(self._cuts.values())
         suffix = "" if plain else "#" + import_id.removeprefix(COPY)[:8]
         if len(tag := f"{COPY_OF}{name}{suffix}") <= LONGEST_TAG:
             return tag
         return f"{COPY_OF}{hashlib.sha256(str(name).encode()).hexdigest()}{suffix}"
 
-    def _plan(self) -> PlannedCopy:
-        """Plan the copy of the source as it is now; changes nothing."""
-        return look_again(self._plan_once, SourceTruncated)
-
-    def _plan_once(self) -> PlannedCopy:
-        look, cuts = self._source.look(), self._cuts
+    def content(self, look: SourceState) -> Content:
+        """See the base class; the copy gets a tag that says so."""
         described = look.described
-        import_id = self._target.id_of(described)
-        given = described.configuration
+        begin, given, import_id = self.target.begins(described), described.configuration, self.target.id
         filled = (tag for tag in given.tags if tag.startswith(FILLED))
         tagged = replace(given, tags=(*users_tags(given), *filled, self._tag(import_id)))
-        head = begin_of(described, cuts["from_cut"])
-        if self._replica.record is not None:
-            self._target.check_same(replace(described, head=head))
-        begin = self._beginning(described, head)
-        look = replace(look, described=replace(described, configuration=tagged))
-        content = mirrored_content(look, import_id=import_id, first_head=begin, **cuts)
-        plan = plan_restore(content, self._options)
-        beyond = () if cuts["from_cut"] in (None, head) else (TRUNCATED_BEYOND,)
-        warnings = (*scaling_warnings(given, plan.configuration), *beyond)
-        return PlannedCopy(content, plan, begin, look, warnings)
+        return replace(
+            mirrored_content(look, import_id=import_id, first_head=self.reach.beginning(begin), **self._cuts),
+            described=replace(described, configuration=tagged),
+        )
 
-    def _beginning(self, described: StreamDescription, head: StreamCut) -> StreamCut:
-        """Return where the copy of a source began, or begins, which is at ``head``."""
-        return Reach(self._source, self._replica, self._options.offsets).beginning(replace(described, head=head))
+    def warnings_of(self, planned: Planned) -> tuple[str, ...]:
+        """Return what the user is to be warned of."""
+        beyond = () if self._cuts["from_cut"] in (None, planned.content.head) else (TRUNCATED_BEYOND,)
+        return (*scaling_warnings(planned.look.described.configuration, planned.plan.configuration), *beyond)
 
-    def look(self, tasks: Tasks | None, progress: Progress) -> tuple[PlannedCopy, Copied | None]:
-        """Plan the copy, and look for a finished one.
+    def _look_first(self) -> Planned:
+        described = self._stream.find()
+        if described is not None and not is_own(described.configuration):
+            look = self.source.look()
+            self.target.id = self.target.id_of(look.described)
+            self.replica.record = None
+            planned = self.plan(look)
+            if (copied := self._find_finished(described, planned)) is not None:
+                self.finished = copied
+                return planned
+        return super()._look_first()
+
+    def copy(self, first: Planned) -> tuple[Planned, Restored, bool]:
+        """Make the copy; begin it later if the source is truncated meanwhile.
 
         Args:
-            tasks: opens the runner to read a finished copy back; None not to read it.
-            progress: receives the progress.
+            first: what `look_first` has returned.
 
-        Raises:
-            TargetTaken: the target is another stream, or was written to since it was copied.
-            Usage: too much filler is needed.
+        Returns:
+            What was copied, the result, and whether the source was truncated meanwhile.
         """
-        changed = (SourceTruncated, SegmentTruncated, NoSuchSegment, NoSuchStream)
-        return look_again(lambda: self._look(tasks, progress), *changed)
+        with finishing_under_lease(self._stream, self.target.id) as lease, reporting_lost_lease(lease):
+            self.target.read()  # others may have begun it before the lease was taken
+            planned, run, target = self.bring_up(self.source.look(), lease)
+            for warning in set(self.warnings_of(planned)).difference(self.warnings_of(first)):
+                self._progress.warn(warning)
+            restored = run.finish(target, lease, self._tasks.runner, self._progress)
+            self.replica.forget()
+        return planned, restored, planned.look.described.head != first.look.described.head
 
-    def _look(self, tasks: Tasks | None, progress: Progress) -> tuple[PlannedCopy, Copied | None]:
-        unfinished = Unfinished.find(self._stream)
-        planned = self._plan()
-        if (finished := self._find_finished(planned, tasks, progress)) is not None:
-            return planned, finished
-        self._target.find(planned.content.described)
-        if self._replica.record is not None:  # it says where the copy began
-            planned = self._plan()
-        # before the target is compared, so that both are the same stream
-        self._position = SourcePosition.at(planned.look, planned.content.tail, None)
-        if unfinished is not None and marked_import(unfinished.described) == planned.plan.import_id:
-            self._run(planned).check_unfinished(unfinished)
-        check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
-        return planned, None
-
-    def _run(self, planned: PlannedCopy) -> ImportRun:
-        """Return the run that makes the copy."""
-        options = self._options
-        return ImportRun(self._stream, planned.plan, window=options.window, read_back=options.read_back, mirrors=True)
-
-    def copy(self, planned: PlannedCopy, tasks: Tasks, progress: Progress) -> CopyResult:
-        """Make the copy; begin it later if the source is truncated meanwhile."""
-        moved, truncated = 0, False
-        with finishing_under_lease(self._stream, self._target.id) as lease, reporting_lost_lease(lease):
-            self._target.read()  # others may have begun it before the lease was taken
-            if self._beginning(planned.content.described, planned.begin) != planned.begin:
-                planned = self._plan()
-            while True:
-                run = self._run(planned)
-                try:
-                    target = self._target.take(run, replace(planned.content.described, head=planned.begin), lease)
-                    restored = run.complete(target, lease, tasks.runner, progress, check=self._check_source)
-                    break
-                except SourceTruncated:
-                    moved += run.moved_bytes
-                    before, planned = planned, self._plan()
-                    if planned.plan.import_id != before.plan.import_id:
-                        raise self._target.recreated_error() from None
-                    self._check_source()
-                    with suppress(SourceTruncated):  # the former position tells, as far as it is not truncated
-                        self._position = SourcePosition.at(planned.look, planned.content.tail, self._position)
-                    if planned.content.described.head == before.content.described.head:
-                        raise
-                    for warning in set(planned.warnings).difference(before.warnings):
-                        progress.warn(warning)
-                    truncated = True
-                    check_missing_filler(planned.plan, self._options.filler_limit, Unfinished.find(self._stream))
-            self._replica.forget()
-        return CopyResult(planned, restored, moved + restored.moved_bytes, truncated)
-
-    def _check_source(self) -> None:
-        self._target.check_read(self._position)
-
-    def _find_finished(self, planned: PlannedCopy, tasks: Tasks | None, progress: Progress) -> Copied | None:
-        """Return the finished copy; None if there is no target, or an unfinished one, or only the seal is missing."""
-        described, import_id = self._stream.find(), planned.plan.import_id
-        if described is None or is_own(described.configuration):
-            return None
+    def _find_finished(self, described: StreamDescription, planned: Planned) -> Copied | None:
+        """Return the finished copy, given the target; None if only the seal is missing."""
+        import_id = planned.plan.import_id
         finishing = finishing_record(self._stream.store, described)
         begun = finishing.work if finishing is not None else ""
         if begun not in ("", import_id):
             raise target_exists_error(self._stream.store, described, begun=begun)
         if self._tag(import_id) not in described.configuration.tags:
             raise self._other_error(described)
-        copied = Pair(self._stream, described, self._source.stream, planned.content, planned.plan).examine()
+        copied = Pair(self._stream, described, self._origin, planned.content, planned.plan).examine()
         equal = not copied.behind and len(described.epochs) == len(planned.plan.replay.epochs)
         if begun and equal and planned.plan.sealed and not described.sealed:
             return None  # an earlier run was killed before its last step
-        return copied if tasks is None else self._read_back(planned, copied, tasks, progress)
+        read_back = self.read_back and not self._copy_options.dry_run
+        return self._read_back(planned, copied) if read_back else copied
 
-    def _read_back(self, planned: PlannedCopy, copied: Copied, tasks: Tasks, progress: Progress) -> Copied:
+    def _read_back(self, planned: Planned, copied: Copied) -> Copied:
         """Compare all that a finished copy and its source still have."""
-        plan = replace(planned.plan, segments=copied.plans(planned.content, self._source.stream))
+        plan = replace(planned.plan, segments=copied.plans(planned.content, self._origin))
         run = ImportRun(self._stream, plan, window=self._options.window, read_back=True)
-        run.compare(copied.segments, tasks.runner, progress)
-        progress.end()
+        run.compare(copied.segments, self._tasks.runner, self._progress)
+        self._progress.end()
         left = copied.bytes - plan.bytes
         warning = f"{left} bytes of the copy were not compared, as the source was truncated since"
         return replace(copied, read_back=not left, warnings=(warning,) if left else ())
@@ -506,7 +424,7 @@ class Copying:
         if not found:
             return target_exists_error(self._stream.store, described)
         what = f"the stream is a copy of {found.partition('#')[0]}"
-        if what.endswith(f" {self._source.name}"):
+        if what.endswith(f" {self.source.name}"):
             what += " with other cuts or options, or of an earlier stream of that name"
         return TargetTaken(what, where=self._stream.uri, todo=OTHER_NAME)
 
@@ -559,25 +477,29 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
         carrying = CarryingGroups(origin, target, options.offsets) if options.reader_groups else None
         copied, given = StreamSource(origin), {"from_cut": options.from_cut, "to_cut": options.to_cut}
         cuts = {option: parse_cut(cut, copied.name, copied.end_of) for option, cut in given.items()}
-        copying = Copying(copied, target, options, cuts)
         tasks = Tasks(options.master, stack, RESTORE_TASKS)
-        planned, finished = copying.look(None if options.dry_run or not options.read_back else tasks, progress)
-        report = _finished_report(source, stream, planned, finished) if finished else _report(source, stream, planned)
+        job = CopyJob(copied, target, options, cuts, progress, tasks)
+        planned = job.look_first()
+        finished, warnings = job.finished, job.warnings_of(planned)
+        report = (
+            _finished_report(source, stream, planned, finished)
+            if finished
+            else _report(source, stream, planned, warnings)
+        )
         read_back = options.read_back and (options.dry_run or finished is None or finished.read_back)
         for warning in report.warnings:
             progress.warn(warning)
         began = time.monotonic()
         if finished is None and not options.dry_run:
-            done = copying.copy(planned, tasks, progress)
-            planned, seconds = done.planned, done.restored.finished - began - tasks.start_seconds
-            report = _report(source, stream, planned)
+            planned, restored, truncated = job.copy(planned)
+            report = _report(source, stream, planned, job.warnings_of(planned))
             report = replace(
                 report,
-                resumed=done.restored.resumed and not done.truncated,
-                moved_bytes=done.moved_bytes,
-                truncated=done.truncated or report.truncated,
-                renumbered=renumbered(done.restored.segments),
-                seconds=round(seconds, 3),
+                resumed=restored.resumed and not truncated,
+                moved_bytes=job.moved_bytes,
+                truncated=truncated or report.truncated,
+                renumbered=renumbered(restored.segments),
+                seconds=round(restored.finished - began - tasks.start_seconds, 3),
             )
         elif finished is not None:
             report = replace(report, seconds=tasks.seconds)
@@ -641,7 +563,7 @@ def _copy_ranges(source: StreamSource, target: OpenStream, options: CopyOptions,
     )
 
 
-def _report(source: str, stream: str, planned: PlannedCopy) -> CopyReport:
+def _report(source: str, stream: str, planned: Planned, warnings: tuple[str, ...]) -> CopyReport:
     plan = planned.plan
     ends = {segment: end + plan.segments[segment].shift for segment, end in plan.tail.items()}
     return CopyReport(
@@ -652,15 +574,15 @@ def _report(source: str, stream: str, planned: PlannedCopy) -> CopyReport:
         epochs=len(plan.replay.epochs),
         head=planned.content.head.to_json(),
         tail=StreamCut(plan.source, ends).to_json(),
-        truncated=TRUNCATED_BEYOND in planned.warnings,
+        truncated=TRUNCATED_BEYOND in warnings,
         offsets=plan.offsets,
         shifts=plan.shifts,
         moved_boundaries=_moved(plan, len(plan.replay.epochs)),
-        warnings=planned.warnings,
+        warnings=warnings,
     )
 
 
-def _finished_report(source: str, stream: str, planned: PlannedCopy, copied: Copied) -> CopyReport:
+def _finished_report(source: str, stream: str, planned: Planned, copied: Copied) -> CopyReport:
     """Return the report of what a finished copy has."""
     described, name = copied.described, planned.content.described.name
     return CopyReport(

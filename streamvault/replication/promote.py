@@ -122,7 +122,7 @@ def cut_over(replication: Replication, source: StreamSource, *, retention: KeptR
     """
     catch_up(replication)
     give_back(source.stream)  # what it does not get back exactly is warned of by `promotion_warnings`
-    described = replication.look_first()
+    described = replication.look_first().look.described
     check_exists(replication)
     replica = replication.replica
     record = replica.newest

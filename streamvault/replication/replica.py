@@ -28,6 +28,7 @@ from streamvault.importer.target import (
     unfinished_import,
 )
 from streamvault.manifests.manifest import Configuration
+from streamvault.sources.identity import SourcePosition
 from streamvault.sources.source import Source
 from streamvault.sources.sources import StreamSource
 from streamvault.streamstore.cuts import is_before, later_of, segments_between
@@ -101,6 +102,8 @@ class Record:
         retention: the promoted stream's retention policy: the source's ("keep") or none ("off").
         reader_groups: the source's reader groups when `tail` was taken or before, see
             `replication.replica.NotedGroup`; None if they were never asked for.
+        reading: by what the source is recognized of which a round may have appended bytes, taken before it read any;
+            None if the newest round has ended.
     """
 
     work: str
@@ -126,15 +129,18 @@ class Record:
     source_first: str = ""
     retention: str = "keep"
     reader_groups: Sequence[Mapping[str, Any]] | None = None
+    reading: SourcePosition | None = None
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Record:
         """Build from `to_json`."""
-        return cls(**document)
+        reading = document.get("reading")
+        return cls(**{**document, "reading": reading and SourcePosition.from_json(reading)})
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return asdict(self)
+        plain = asdict(replace(self, reading=None))
+        return plain if self.reading is None else {**plain, "reading": self.reading.to_json()}
 
     @property
     def source_configuration(self) -> StreamConfiguration:
@@ -382,7 +388,7 @@ class Replica:
                     raise Conflict("the replica was promoted or replaced meanwhile", where=self.uri) from None
                 if changes.get("sealing") is False and newest.claim != base.claim:
                     return newest  # another run has begun a cut-over since
-                if "taken" in changes and not _is_same_round(newest, base):
+                if {"taken", "reading"} & changes.keys() and not _is_same_round(newest, base):
                     raise Conflict("another process brings the replica up to date", where=self.uri) from None
 
     def _follow(self, base: Record, **changes: Any) -> Record:

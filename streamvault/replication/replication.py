@@ -16,7 +16,7 @@ import uuid
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamvault.common.errors import Conflict, Overtaken
@@ -24,8 +24,8 @@ from streamvault.common.progress import Progress
 from streamvault.common.units import now_utc
 from streamvault.common.waiting import Round
 from streamvault.importer.options import TargetOptions
-from streamvault.importer.plan import CannotReplay, RestorePlan, plan_restore
-from streamvault.importer.run import ImportRun
+from streamvault.importer.plan import CannotReplay, Content, RestorePlan, plan_restore
+from streamvault.importer.run import COMPARED_BYTES, ImportRun
 from streamvault.importer.target import (
     LOOKS,
     Target,
@@ -40,6 +40,7 @@ from streamvault.importer.target import (
     target_exists_error,
     unfinished_import,
 )
+from streamvault.manifests.archive import NoSuchArchive
 from streamvault.replication.content import CarryingGroups, Reach, mirrored_content
 from streamvault.replication.replica import (
     Record,
@@ -51,6 +52,7 @@ from streamvault.replication.replica import (
 )
 from streamvault.runner.inline import InlineRunner
 from streamvault.runner.opening import Tasks
+from streamvault.runner.runner import Runner
 from streamvault.sources.identity import COMPARED_SEGMENTS, SourcePosition
 from streamvault.sources.source import Source, SourceState, bytes_after
 from streamvault.sources.sources import StreamSource
@@ -174,8 +176,13 @@ class ReplicaTarget:
         described = replica.stream.describe()
         if record is not None and not record.is_about(described):
             self._deleted, replica.record = record, None
-        if replica.record is None and self._options.offsets == "shift" and has_data(described):
+        if is_own(described.configuration) and has_data(described) and self.lacks_record:
             raise self.no_ledger_error()
+
+    @property
+    def lacks_record(self) -> bool:
+        """Whether a target that has data cannot be continued, because of what its ledger does not say."""
+        return self._replica.record is None and self._options.offsets == "shift"
 
     def no_ledger_error(self) -> TargetTaken:
         """Build the error for an unfinished target whose offsets are counted from a place that is no longer known."""
@@ -185,35 +192,29 @@ class ReplicaTarget:
             todo="Replicate into another stream. Delete this one only if the source still has all its events.",
         )
 
-    def check_same(self, described: StreamDescription) -> None:
-        """Check that the source is still the stream that the ledger is about, as far as its shape shows.
+    def begins(self, described: StreamDescription) -> StreamDescription:
+        """Return a source with the head at which this target begins if it has no record."""
+        return described
 
-        Its tail and its head only move on, and its history grows.
+    def check_same(self, look: SourceState) -> None:
+        """Check that the source is still the stream that the target is made of.
+
+        Its tail and its head only move on, its history grows, and what was recorded of it before it was read last is
+        still there, unless it was truncated.
 
         Args:
-            described: the source as it is now.
+            look: the source as it is now.
 
         Raises:
             Conflict: it was deleted and created again.
         """
-        record = self._replica.record
-        if record is not None and not (self.id_of(described) == record.work and _goes_on(described, record)):
+        described, record = look.described, self._replica.record
+        if self.id_of(described) != (self.id if record is None else record.work):
             raise self.recreated_error()
-
-    def check_read(self, position: SourcePosition) -> None:
-        """Check that the source is still the stream of a position, which was taken before it was read.
-
-        A source that is gone, or has truncated what the position knows, cannot be compared any more.
-
-        Args:
-            position: the position.
-
-        Raises:
-            Conflict: it was deleted and created again.
-        """
-        with suppress(NoSuchStream, NoSuchScope):
-            if position.difference(self._source.look()):
-                raise self.recreated_error()
+        if record is not None and not _goes_on(self.begins(described), record):
+            raise self.recreated_error()
+        if record is not None and record.reading is not None and record.reading.difference(look):
+            raise self.recreated_error()
 
     def recreated_error(self) -> Conflict:
         """Build the error for a target whose source is another stream of its name now."""
@@ -235,37 +236,40 @@ class ReplicaTarget:
         record = self._replica.record
         if record is None or not record.target:
             return  # it is still to be created
-        if unfinished is None:
-            self.check_free()  # it may have been promoted
+        if unfinished is None and self.check_free() == self.id:  # it may have been promoted
+            return  # of a copy, only the seal is missing
         if unfinished is None or not record.is_about(unfinished.described):
             raise self._gone()
 
-    def take(self, run: ImportRun, described: StreamDescription, lease: Lease) -> Target:
-        """Create or resume the target with its ledger, before it gets data.
+    def take(self, run: ImportRun, described: StreamDescription, lease: Lease, reading: SourcePosition) -> Target:
+        """Create or resume the target, and record what is read, before it gets data.
 
         Args:
             run: fills the target.
-            described: the source; a new ledger says that the replica began at its head.
+            described: the source; a new ledger says that the target began at its head.
             lease: the lease on the target.
+            reading: see `Record.reading`.
 
         Raises:
             TargetTaken, TargetBusy, Conflict: as `ImportRun.take` and `begin`.
         """
-        target, known = run.take(lease), self._replica.record
-        self.begin(described, target.first_segment_id)
-        if self._replica.record is not known:
-            # another run may have finished the target, and deleted its ledger, before this one began a ledger anew
-            target.check_unfinished()
+        target, is_new = run.take(lease), self._replica.record is None
+        if target.marked:  # else it gets no data
+            self.begin(described, target.first_segment_id, reading)
+            if is_new:
+                # another run may have finished the target, and deleted its ledger, before this one began a ledger anew
+                target.check_unfinished()
         return target
 
-    def begin(self, described: StreamDescription, first: str) -> None:
-        """Begin the ledger of a replica that has none, after its target was created, and before it has data.
+    def begin(self, described: StreamDescription, first: str, reading: SourcePosition | None = None) -> None:
+        """Record what is read; begin the ledger if there is none, after the target was created.
 
         So no ledger is left if the store refuses the target.
 
         Args:
             described: the source.
             first: see `Record.target`; empty if it is still to be created.
+            reading: see `Record.reading`.
 
         Raises:
             TargetBusy: another process has begun it.
@@ -277,15 +281,14 @@ class ReplicaTarget:
         if record is not None:
             if record.target != first and record.target:
                 raise self._gone()
-            if not record.target:
-                replica.note(target=first)
+            replica.note(target=first, reading=reading)
             return
         if self._deleted is None and replica.read(create=True) is not None:
             raise TargetBusy("another process brings the replica up to date", where=replica.uri)
-        replica.note(self._first_record(described))
+        replica.note(self._first_record(self.begins(described), reading))
         self.is_new, self._deleted = False, None
 
-    def _first_record(self, described: StreamDescription) -> Record:
+    def _first_record(self, described: StreamDescription, reading: SourcePosition | None) -> Record:
         former = self._deleted
         sealing = former is not None and former.work == self.id and former.sealing
         return Record(
@@ -301,6 +304,7 @@ class ReplicaTarget:
             sealed=former.sealed if former is not None and sealing else is_sealed_by_user(self._source, described),
             sealing=sealing,
             target=self.first,
+            reading=reading,
         )
 
     def _gone(self) -> Conflict:
@@ -338,8 +342,188 @@ RECORD_SECONDS = 10.0
 """How often the ledger is told that a source has nothing new."""
 
 
-class Replication:
-    """Brings a replica up to its source, round by round.
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The source at one moment, and what its target is to hold.
+
+    Attributes:
+        look: the source.
+        content: what the target gets of it.
+        plan: the plan.
+    """
+
+    look: SourceState
+    content: Content
+    plan: RestorePlan
+
+
+class Mirror:
+    """A target that is brought up to its source: a replica in rounds, a copy in one.
+
+    Args:
+        source: the source.
+        target: the target, and the ledger that is about it.
+        replica: the target; it need not exist.
+        options: how the source becomes a new stream.
+        progress: receives the progress.
+        tasks: opens the runner.
+
+    Attributes:
+        source, target, replica: see above.
+        reach: how far the target has come.
+        moved_bytes: bytes that were appended, without filler.
+    """
+
+    read_back = False
+    """Whether everything is read back and compared at the end."""
+
+    compared_bytes = COMPARED_BYTES
+    """How many of the last bytes of each open segment are compared with the source before any is appended."""
+
+    recognized_by: int | None = None
+    """By how many segments' last bytes a source is recognized that is replaced meanwhile; None for all."""
+
+    def __init__(
+        self,
+        source: Source,
+        target: ReplicaTarget,
+        replica: Replica,
+        options: TargetOptions,
+        *,
+        progress: Progress,
+        tasks: Tasks,
+    ) -> None:
+        self.source = source
+        self.replica = replica
+        self.target = target
+        self.reach = Reach(source, replica, options.offsets)
+        self.moved_bytes = 0
+        self._options = options
+        self._progress = progress
+        self._tasks = tasks
+
+    def content(self, look: SourceState) -> Content:
+        """Return what the target gets of the source."""
+        begin = self.reach.beginning(self.target.begins(look.described))
+        return mirrored_content(look, import_id=self.target.id, first_head=begin)
+
+    def check_reach(self, look: SourceState, unfinished: Unfinished | None) -> bool:  # noqa: ARG002
+        """Return whether the source has truncated what the target does not have, and needs to know."""
+        return False
+
+    def prepare(self, look: SourceState, unfinished: Unfinished | None) -> None:
+        """Record what has to be known before a plan for this look is carried out."""
+
+    def runner(self, look: SourceState, unfinished: Unfinished | None) -> Runner:  # noqa: ARG002
+        """Return what runs the tasks that bring the target up to a look."""
+        return self._tasks.runner
+
+    def look_first(self) -> Planned:
+        """Check the source, the target and what it still needs, and change nothing; return what it would get.
+
+        Raises:
+            TargetTaken: the target is neither free nor this source's, or something else has changed it.
+            Conflict: as `bring_up`.
+            NoSuchStream, NoSuchArchive: there is no such source.
+            Usage: too much filler is needed.
+            CannotReplay: the source's numbers cannot be kept.
+        """
+        changed = (SourceTruncated, SegmentTruncated, NoSuchSegment, NoSuchStream, Overtaken)
+        return look_again(self._look_first, *changed)
+
+    def _look_first(self) -> Planned:
+        unfinished = Unfinished.find(self.replica.stream)
+        look = self.source.look()
+        self.target.find(look.described)
+        try:
+            self.target.check_same(look)
+        except Conflict:  # a running replication may have recorded a later tail meanwhile
+            look = self.source.look()
+            self.target.check_same(look)
+        planned = self.plan(look)
+        check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
+        if unfinished is not None and not self.target.is_new:
+            self.check_reach(look, unfinished)
+            with look.reading("replicated"):
+                self.run(planned).check_unfinished(unfinished)
+        return planned
+
+    def plan(self, look: SourceState) -> Planned:
+        """Plan what the target gets of a source."""
+        content = self.content(look)
+        try:
+            return Planned(look, content, plan_restore(content, self._options))
+        except CannotReplay:
+            # A transaction that was open before a scale may be committed at the last moment. The source is sealed for
+            # this replica, so other numbers are better than no stream to write to.
+            record = self.replica.record
+            if record is None or not (record.sealing and look.described.sealed):
+                raise
+        mapped = self._options.model_copy(update={"numbers": "map"})
+        return Planned(look, content, plan_restore(content, mapped))
+
+    def run(self, planned: Planned) -> ImportRun:
+        """Return what fills the target."""
+        window = self._options.window
+        return ImportRun(self.replica.stream, planned.plan, window=window, read_back=self.read_back, mirrors=True)
+
+    def bring_up(self, look: SourceState, lease: Lease) -> tuple[Planned, ImportRun, Target]:
+        """Bring the target up to a look at its source, or to a later one if what it needs is gone meanwhile.
+
+        The target stays unfinished. What is returned has the look to which it was brought up.
+
+        Args:
+            look: the source.
+            lease: the lease on the target, whose ledger was read since it was taken.
+
+        Raises:
+            TargetTaken: something else has changed the target.
+            Conflict: the source is not the stream that the target is made of, or was replaced while it was read.
+            Problem: it failed.
+        """
+        overtaken = 0
+        while True:
+            try:
+                with look.reading("replicated"):
+                    return self._bring_up(look, lease)
+            except Overtaken:  # what was read was merged, or has expired
+                overtaken += 1
+                if overtaken == LOOKS:
+                    raise
+                look = self.source.look()
+            except SourceTruncated:
+                before, look = look, self.source.look()
+                if before.described.head == look.described.head:
+                    self.target.check_same(look)
+                    raise
+
+    def _bring_up(self, look: SourceState, lease: Lease) -> tuple[Planned, ImportRun, Target]:
+        self.target.check_same(look)
+        unfinished = Unfinished.find(self.replica.stream)
+        self.target.check_stays(unfinished)
+        self.prepare(look, unfinished)
+        planned = self.plan(look)
+        check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
+        run, record = self.run(planned), self.replica.record
+        # before the target is compared, so that both are the same stream
+        before = None if record is None else record.reading
+        reading = SourcePosition.at(look, planned.content.tail, before, most=self.recognized_by)
+        if unfinished is not None:
+            run.check_unfinished(unfinished, self.compared_bytes)
+        runner = self.runner(look, unfinished)
+        try:
+            with reporting_lost_lease(lease):
+                target = self.target.take(run, look.described, lease, reading)
+                run.fill(target, lease, runner, self._progress)
+        finally:
+            self.moved_bytes += run.moved_bytes
+        with suppress(NoSuchStream, NoSuchScope, NoSuchArchive):  # what is gone cannot be compared any more
+            self.target.check_same(self.source.look())
+        return planned, run, target
+
+
+class Replication(Mirror):
+    """A replica that is brought up to its source, round by round.
 
     Args:
         source: the source.
@@ -350,12 +534,7 @@ class Replication:
         tasks: opens the runner of long rounds.
 
     Attributes:
-        source: the source.
-        replica: the replica.
-        target: whether the target is this replica.
-        reach: how far the replica has come.
         cutover_seconds: from sealing the source until the replica could be written to.
-        moved_bytes: bytes that were appended, without filler.
         rounds: rounds that found something new.
         lag: from taking the tail to having it, in the newest round that found something new (seconds).
         most_lag: the longest such time.
@@ -364,6 +543,9 @@ class Replication:
         groups: the reader groups to record with each round; None for none.
         warnings: the newest ones.
     """
+
+    compared_bytes = COMPARED_IN_A_ROUND
+    recognized_by = COMPARED_SEGMENTS
 
     def __init__(
         self,
@@ -375,54 +557,23 @@ class Replication:
         progress: Progress,
         tasks: Tasks,
     ) -> None:
-        self.source = source
-        self.replica = replica
-        self.target = ReplicaTarget(source, replica, options, keep_head=keep_head)
-        self.reach = Reach(source, replica, options.offsets)
-        self._options = options
-        self._progress = progress
-        self._tasks = tasks
+        target = ReplicaTarget(source, replica, options, keep_head=keep_head)
+        super().__init__(source, target, replica, options, progress=progress, tasks=tasks)
         self._lease: Lease | None = None
         self.claim = uuid.uuid4().hex
         self._claimed_before = ""  # `Record.claim` when the lease was taken
         self._noted = -math.inf
         self.cutover_seconds = 0.0
-        self.moved_bytes = self.rounds = 0
+        self.rounds = 0
         self._look: SourceState | None = None  # of the newest round
         self.warnings: deque[str] = deque(maxlen=REMEMBERED)
         self.lag = self.most_lag = 0.0
         self.segments: Mapping[SegmentId, SegmentId] = {}
         self.groups: CarryingGroups | None = None
 
-    def look_first(self) -> StreamDescription:
-        """Check the source, the target and what a replica still needs, and change nothing; return the source.
-
-        Raises:
-            TargetTaken: the target is neither free nor this replica, or something else has changed it.
-            Conflict: as `round`.
-            NoSuchStream, NoSuchArchive: there is no such source.
-            Usage: too much filler is needed.
-            CannotReplay: the source's numbers cannot be kept.
-        """
-        return look_again(self._look_first, SourceTruncated, SegmentTruncated, NoSuchSegment, Overtaken)
-
-    def _look_first(self) -> StreamDescription:
+    def _look_first(self) -> Planned:
         self.replica.check_promoting()
-        unfinished = Unfinished.find(self.replica.stream)
-        look = self.source.look()
-        self.target.find(look.described)
-        try:
-            self.target.check_same(look.described)
-        except Conflict:  # a running replication may have recorded a later tail meanwhile
-            look = self.source.look()
-            self.target.check_same(look.described)
-        plan = self._plan(look)
-        check_missing_filler(plan, self._options.filler_limit, unfinished)
-        if unfinished is not None and not self.target.is_new:
-            self._is_truncated(look, unfinished)
-            with look.reading("replicated"):
-                self._run(plan).check_unfinished(unfinished)
-        return look.described
+        return super()._look_first()
 
     def begin(self) -> StreamDescription:
         """As `look_first`, and take the lease; return the source.
@@ -431,7 +582,7 @@ class Replication:
             Problem: as `look_first`.
             TargetBusy: another process brings the replica up to date.
         """
-        described = self.look_first()
+        described = self.look_first().look.described
         self.hold()
         return described
 
@@ -459,33 +610,17 @@ class Replication:
         if self._look is not None and look.described == self._look.described:
             self._note_idle(look)
             return Round(changed=False, sealed=look.described.sealed)
-        self.target.check_same(look.described)
-        if self.target.was_deleted:
-            # replaces the record of a deleted replica, before another one has data
-            self.target.begin(look.described, "")
-        if record is not None and self.target.keep_head and not record.keep_head:
-            self.replica.note(keep_head=True)
-        moved, overtaken = -self.moved_bytes, 0
-        while True:
-            try:
-                with look.reading("replicated"):
-                    ends = self._bring_up(look, lease)
-                break
-            except Overtaken:  # what was read was merged, or has expired
-                look, overtaken = self.source.look(), overtaken + 1
-                self.target.check_same(look.described)
-                if overtaken == LOOKS:
-                    raise
-            except SourceTruncated:
-                before, look = look, self.source.look()
-                self.target.check_same(look.described)
-                if before.described.head == look.described.head:
-                    raise
+        moved = -self.moved_bytes
+        planned, _, target = self.bring_up(look, lease)
+        look, self.segments = planned.look, target.segments
+        if not self.target.keeps_head or self.replica.newest.tail is None:
+            with reporting_lost_lease(lease):
+                target.move_head()
         moved += self.moved_bytes
         self._look = look
         after = self.replica.note(
             tail=look.described.tail.to_json(),
-            ends=ends,
+            ends={str(target.segments[segment]): end for segment, end in planned.plan.tail.items()},
             taken=look.taken.isoformat(),
             target=self.target.first,
             source_head=look.described.head.to_json(),
@@ -494,6 +629,7 @@ class Replication:
             sealed=is_sealed_by_user(self.source, look.described),
             filler_limit=self._options.filler_limit,
             skipping=False,
+            reading=None,
             **self._positions(look),
         )
         self._noted = time.monotonic()
@@ -505,58 +641,28 @@ class Replication:
         self.most_lag = max(self.most_lag, self.lag)
         return Round(changed=True, sealed=look.described.sealed)
 
-    def _bring_up(self, look: SourceState, lease: Lease) -> dict[str, int]:
-        """Run one import up to a tail; return `Record.ends`."""
-        unfinished = Unfinished.find(self.replica.stream)
-        self.target.check_stays(unfinished)
-        is_first = self.replica.record is None or self.replica.record.tail is None
-        if self._is_truncated(look, unfinished):
+    def prepare(self, look: SourceState, unfinished: Unfinished | None) -> None:
+        """See the base class."""
+        if self.target.was_deleted:
+            # replaces the record of a deleted replica, before another one has data
+            self.target.begin(look.described, "")
+        record = self.replica.record
+        if record is not None and self.target.keep_head and not record.keep_head:
+            self.replica.note(keep_head=True)
+        if self.check_reach(look, unfinished):
             if not self.replica.newest.skipping:
                 self.replica.note(skipping=True)
             warning = "the source was truncated beyond what the replica had; the replica continues at the source's head"
             self.warnings.append(warning)
             self._progress.warn(warning)
+
+    def runner(self, look: SourceState, unfinished: Unfinished | None) -> Runner:
+        """See the base class."""
         left = bytes_after(look, self.reach.cut(look.described, unfinished))
-        plan = self._plan(look)
-        check_missing_filler(plan, self._options.filler_limit, unfinished)
-        run = self._run(plan)
-        position = None
-        if isinstance(self.source, StreamSource):  # an archive's ranges have digests
-            position = SourcePosition.at(look, look.described.tail, None, most=COMPARED_SEGMENTS)
-        if unfinished is not None:
-            run.check_unfinished(unfinished, COMPARED_IN_A_ROUND)
-        runner = InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
-        try:
-            with reporting_lost_lease(lease):
-                target = self.target.take(run, look.described, lease)
-                run.fill(target, lease, runner, self._progress)
-                if not self.target.keeps_head or is_first:
-                    target.move_head()
-        finally:
-            self.moved_bytes += run.moved_bytes
-        if position is not None:
-            self.target.check_read(position)
-        self.segments = target.segments
-        return {str(self.segments[segment]): end for segment, end in plan.tail.items()}
+        return InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
 
-    def _plan(self, look: SourceState) -> RestorePlan:
-        content = mirrored_content(look, import_id=self.target.id, first_head=self.reach.beginning(look.described))
-        try:
-            return plan_restore(content, self._options)
-        except CannotReplay:
-            # A transaction that was open before a scale may be committed at the last moment. The source is sealed for
-            # this replica, so other numbers are better than no stream to write to.
-            record = self.replica.record
-            if record is None or not (record.sealing and look.described.sealed):
-                raise
-        mapped = self._options.model_copy(update={"numbers": "map"})
-        return plan_restore(content, mapped)
-
-    def _run(self, plan: RestorePlan) -> ImportRun:
-        return ImportRun(self.replica.stream, plan, window=self._options.window, mirrors=True)
-
-    def _is_truncated(self, look: SourceState, unfinished: Unfinished | None) -> bool:
-        """Return whether the source has truncated what the replica does not have.
+    def check_reach(self, look: SourceState, unfinished: Unfinished | None) -> bool:
+        """See the base class.
 
         Raises:
             Conflict: it has, and what it truncates is to be kept, so the replica would have a hole.
@@ -619,4 +725,4 @@ class Replication:
 
 def _unchanging(record: Record) -> Record:
     """Return what of a record says that a round has found something new."""
-    return replace(record, taken="", ends={}, reader_groups=None)
+    return replace(record, taken="", ends={}, reader_groups=None, reading=None)

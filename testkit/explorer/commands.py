@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ from streamvault import (
 )
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.framing import frame
-from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
 from testkit.explorer.command import Command
@@ -198,17 +198,23 @@ def _follow_replica(scene: Scene, _: World) -> object:
     )
 
 
-def _rebuild(events: str, *, all_segments: bool) -> Callable[[Scene, World], None]:
+def _rebuild(events: str, *, all_segments: bool = True, scaled: bool = False) -> Callable[[Scene, World], None]:
     """The source's cluster is lost and built anew, so numbering begins again; writers make the stream again."""
+
+    def fill(store: StreamStore, segments: Sequence[SegmentId]) -> None:
+        for segment in segments:
+            with store.appender(NAME, segment) as appender:
+                appender.append(b"".join(frame(f"{events}-{segment.number}-{i}".encode()) for i in range(20)))
 
     def rebuild(_: Scene, world: World) -> None:
         with open_source() as store:
             store.delete(NAME)
             world.cluster(CLUSTER).numbers.pop(NAME)
             store.create_stream(NAME, StreamConfiguration(scaling=Scaling(min_segments=2)))
-            for segment in sorted(store.describe(NAME).tail.offsets)[0 if all_segments else 1 :]:
-                with store.appender(NAME, segment) as appender:
-                    appender.append(b"".join(frame(f"{events}-{segment.number}-{i}".encode()) for i in range(20)))
+            made = store.describe(NAME).epochs[0].segments
+            fill(store, sorted(made)[0 if all_segments else 1 :])
+            if scaled:
+                fill(store, sorted(store.scale(NAME, list(made), list(made.values())).segments))
 
     return rebuild
 
@@ -283,7 +289,9 @@ MIRRORS: dict[str, Command] = {
     "move-shift": Command(_mirror(move_stream, numbers="map", offsets="shift")),
     "replicate-follow": Command(_follow_replica),
     "sweep": Command(lambda _scene, _world: sweep_scope(f"local://{CLUSTER}/{NAME.scope}/", older_than=0.0)),
-    "rebuild": Command(_rebuild("new", all_segments=True), outside=True),
+    "rebuild": Command(_rebuild("new"), outside=True),
+    "rebuild-scaled": Command(_rebuild("new", scaled=True), outside=True),
+    "rebuild-scaled-old": Command(_rebuild("old", scaled=True), outside=True),
     "rebuild-half": Command(_rebuild("old", all_segments=False), outside=True),
     "target-write": Command(_on_target(lambda store: add(store, USERS, 2, TARGET_NAME)), outside=True),
     "target-configure": Command(_on_target(_target_configure), outside=True),

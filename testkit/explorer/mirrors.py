@@ -31,7 +31,7 @@ from testkit.killed import Killed
 MOVES = frozenset({"move", "move-bare", "move-shift"})
 SEALING = MOVES | {"promote-seal"}
 FOREIGN = frozenset(
-    {"remake", "drop", "rebuild", "rebuild-half"}
+    {"remake", "drop", "rebuild", "rebuild-half", "rebuild-scaled", "rebuild-scaled-old"}
     | {"target-delete", "target-drop", "target-make", "target-flip", "target-write", "target-retain"}
 )
 """What happens outside after which a command may rightly refuse to go on."""

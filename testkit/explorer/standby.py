@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from testkit.explorer.explore import Outcome, run
 from testkit.explorer.schedule import Schedule, Step
 
+TORN = ("events/new", ("rebuild-scaled-old", "copy", "rebuild-scaled"))
+"""A source is lost and made again under a copy, in the same shape; only its newest segments are compared later."""
+
 CHANGES = frozenset(
     {"create stream", "update", "scale", "append", "truncate", "truncate segment", "seal", "delete stream"}
 )

@@ -15,14 +15,15 @@ from streamvault import copy_stream, export_stream, import_stream
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import Target, TargetTaken
+from streamvault.replication.replica import Record
 from streamvault.streamstore.errors import InvalidCut, OffsetConflict, StreamExists
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.ledger import LedgerNameTaken
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.appender import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
-from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
-from testkit.scenes import TARGET, Streams, at_block, killed_at
+from streamvault.streamstore.own import TARGET_LEDGER, is_own, stream_beside
+from testkit.scenes import TARGET, Streams, at_block, killed_at, ledger_of
 from testkit.small_archives import NAME
 from testkit.streams import boundary, make_stream
 from tests.told import Ran
@@ -137,7 +138,7 @@ def test_source_of_a_rebuilt_cluster_is_refused_while_the_copys_open_segments_ar
     with killed_at("scale", after=True):
         streams.copy(**options)
     streams.rebuild(*[b"new"] * 20, after=[b"newer"])
-    with pytest.raises(Conflict, match="source is another stream"):
+    with pytest.raises(Conflict, match="the source was deleted and created again since this copy was started"):
         streams.copy(**options)
     assert streams.payloads(TARGET) == [b"old"] * 20
 
@@ -148,8 +149,11 @@ def test_source_of_a_rebuilt_cluster_is_found_before_the_copy_is_finished(
 ) -> None:
     streams.rebuild(*[b"old"] * 20, after=[b"older"])
     at_block(monkeypatch, 2, lambda: streams.rebuild(*[b"new"] * 20, after=[b"newer"]))
-    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
-        copy_stream(streams.source, streams.target, master="inline", offsets=offsets)
+    for _ in range(2):  # to the second one, the target's last bytes are the source's
+        with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
+            copy_stream(streams.source, streams.target, master="inline", offsets=offsets)
+    with streams.store as store:
+        assert is_own(store.describe(TARGET).configuration)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -159,7 +163,7 @@ def test_source_whose_head_is_before_the_beginning_of_its_shifted_copy_is_anothe
     streams.add(b"oldest")
     with killed_at("update_stream"):
         streams.copy(offsets="shift")
-    streams.rebuild(*[b"new"] * 20)
+    streams.rebuild(*[b"old"] * 20, after=[b"older", b"oldest"])  # the same bytes, and all are there
     with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
         streams.copy(offsets="shift")
 
@@ -508,12 +512,47 @@ def test_late_run_does_not_begin_the_ledger_of_a_finished_copy(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_unfinished_copy_without_its_ledger_is_refused(streams: Streams) -> None:
+def test_late_run_does_not_replace_what_another_has_recorded(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     with killed_at("scale"):
-        streams.copy(offsets="shift")
-    streams.delete(stream_beside(TARGET, TARGET_LEDGER))
-    with pytest.raises(TargetTaken, match="the record of where the unfinished copy began is gone"):
-        streams.copy(offsets="shift")
+        streams.copy()
+    really, recorded = ImportRun.take, list[Record | None]()
+
+    def take(run: ImportRun, lease: Lease) -> Target:
+        target = really(run, lease)
+        if not recorded:
+            recorded.append(None)
+            lease._stop.set()
+            lease._appender.close()
+            lease._lost = OffsetConflict("another process took over", where="")
+            streams.add(b"seen by the other one")
+            with killed_at("scale"):
+                streams.copy()
+            recorded[0] = ledger_of(streams).read()
+        return target
+
+    monkeypatch.setattr(ImportRun, "take", take)
+    with pytest.raises(Conflict):
+        streams.copy()
+    assert recorded[0] is not None
+    assert recorded == [ledger_of(streams).read()]
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("offsets", ["keep", "shift"])
+@pytest.mark.parametrize("left", ["no ledger", "a ledger of an earlier version"])
+def test_unfinished_copy_without_a_record_of_its_source_is_refused(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, offsets: str, left: str
+) -> None:
+    if left != "no ledger":
+        really = Record.to_json
+        monkeypatch.setattr(Record, "to_json", lambda record: really(replace(record, reading=None)))
+    with killed_at("scale"):
+        streams.copy(offsets=offsets)
+    if left == "no ledger":
+        streams.delete(stream_beside(TARGET, TARGET_LEDGER))
+    for dry_run in (True, False):
+        with pytest.raises(TargetTaken, match="the record of where the unfinished copy began is gone"):
+            streams.copy(offsets=offsets, dry_run=dry_run)
 
 
 def test_cut_inside_an_event_of_zeros_is_refused(streams: Streams) -> None:
@@ -593,12 +632,19 @@ def test_copies_append_whole_events(streams: Streams, monkeypatch: pytest.Monkey
     assert end % 108 == 0
 
 
-def test_users_stream_with_the_ledgers_name_matters_only_to_shifted_copies(streams: Streams) -> None:
+@pytest.mark.parametrize("offsets", ["keep", "shift"])
+def test_users_stream_with_the_ledgers_name_stays(streams: Streams, offsets: str) -> None:
     name = stream_beside(TARGET, TARGET_LEDGER)
     streams.create_stream(name, StreamConfiguration(tags=("mine",)))
     with pytest.raises(LedgerNameTaken):
-        streams.copy(offsets="shift")
-    assert [streams.copy().unchanged for _ in range(2)] == [False, True]
+        streams.copy(offsets=offsets)
+    assert streams.configuration(name).tags == ("mine",)
+    with streams.store as store:
+        store.delete(name)
+    streams.copy(offsets=offsets)
+    with streams.store as store:
+        store.create_stream(name, StreamConfiguration(tags=("mine",)))
+    assert streams.copy(offsets=offsets).unchanged
     assert streams.configuration(name).tags == ("mine",)
 
 

@@ -18,6 +18,7 @@ from streamvault.replication import promote, replica
 from streamvault.replication.move import _Move
 from streamvault.replication.replica import Record, Replica, ReplicaPromoted
 from streamvault.replication.replication import ReplicaTarget
+from streamvault.sources.identity import SourcePosition
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.cuts import counterparts
 from streamvault.streamstore.errors import NoSuchStream, ScaleRefused
@@ -36,6 +37,7 @@ from testkit.explorer.standby import (
     DELETED,
     REBUILT,
     THREE_STOPS,
+    TORN,
     changes_of,
     stopped_and_killed,
     stopped_once,
@@ -222,6 +224,16 @@ def test_source_that_is_made_again_under_a_replication() -> None:
     all_right(stopped_once(*REBUILT))
 
 
+def test_source_that_is_made_again_under_a_copy() -> None:
+    all_right(stopped_once(*TORN))
+    all_right(stopped_and_killed(*TORN, later=8))
+
+
+def test_copy_that_does_not_record_its_source_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SourcePosition, "difference", lambda *_: "")
+    assert is_found(stopped_once(*TORN), "WRONG")
+
+
 def test_late_scale_that_stays_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     fence: Any = Replica._fence
 
@@ -246,9 +258,9 @@ def test_filler_that_is_not_looked_for_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_replica_that_is_taken_for_the_deleted_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     begin: Any = ReplicaTarget.begin
 
-    def begin_ledger(self: Any, described: Any, first: str) -> None:
+    def begin_ledger(self: Any, described: Any, *rest: Any) -> None:
         if self._replica.record is None:
-            begin(self, described, first)
+            begin(self, described, *rest)
 
     monkeypatch.setattr(ReplicaTarget, "begin", begin_ledger)
     monkeypatch.setattr(ReplicaTarget, "check_stays", lambda *_: None)
