@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from streamvault.common.progress import Progress
-from streamvault.concat.reports import StitchReport
+from streamvault.concat.reports import CopyReport, StitchReport
 from streamvault.demo.report import DemoReport
 from streamvault.exporter.reports import ConvertReport, ExportReport, PlanReport
 from streamvault.importer.reports import ImportReport
@@ -17,7 +17,7 @@ from streamvault.manager.listing import list_streams as list_streams
 from streamvault.manager.reports import SweepReport
 from streamvault.manifests.verbs.reports import CheckReport, DeleteReport, HoldReport, WarmReport
 from streamvault.manifests.verbs.show import list_archives as list_archives, show_archive as show_archive, show_timeline as show_timeline
-from streamvault.replication.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport
+from streamvault.replication.reports import MoveReport, PromoteReport, ReplicateReport
 from streamvault.replication.translate import translate as translate
 from streamvault.report.reports import PageReport, SetupReport, StatusReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport

@@ -28,13 +28,13 @@ from streamvault import (
 from streamvault.cli import main
 from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress
-from streamvault.concat.reports import StitchReport
+from streamvault.concat.reports import CopyReport, StitchReport
 from streamvault.importer import run
 from streamvault.importer.target import Target, first_segment_id
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore.uri import RootAddress
 from streamvault.replication.replica import Replica
-from streamvault.replication.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport
+from streamvault.replication.reports import MoveReport, PromoteReport, ReplicateReport
 from streamvault.sources.spans import spans_of
 from streamvault.streamstore import lease
 from streamvault.streamstore.byte_source import LiveSegment

@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter
 
 from streamvault.common.report import Report, attribute_names
-from streamvault.concat.reports import StitchReport
+from streamvault.concat.reports import CopyReport, StitchReport
 from streamvault.demo.report import DemoReport
 from streamvault.exporter.reports import ConvertReport, ExportReport, PlanReport
 from streamvault.importer.reports import ImportReport
@@ -30,7 +30,7 @@ from streamvault.manifests.verbs.reports import (
     Timeline,
     WarmReport,
 )
-from streamvault.replication.reports import CopyReport, MoveReport, PromoteReport, ReplicateReport, TranslateReport
+from streamvault.replication.reports import MoveReport, PromoteReport, ReplicateReport, TranslateReport
 from streamvault.report.reports import PageReport, SetupReport, StatusReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
 from streamvault.rotation.reports import CompactReport, FollowReport, RotateReport

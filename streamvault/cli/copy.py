@@ -8,7 +8,8 @@ from streamvault.cli.options import SourceArgument, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Running
 from streamvault.common.units import bytes_text, count_text, seconds_text
-from streamvault.replication.reports import CopyOptions, CopyReport, MoveOptions, MoveReport
+from streamvault.concat.reports import CopyReport
+from streamvault.replication.reports import CopyOptions, MoveOptions, MoveReport
 
 
 def copy(source: SourceArgument, stream: TargetArgument, options: CopyOptions, *, running: Running) -> int:

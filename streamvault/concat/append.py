@@ -55,7 +55,7 @@ class Reporting:
 
     def rehearsed(self, rehearsal: Rehearsal, *, seconds: float) -> StitchReport:
         """Return the report of a dry run."""
-        report = self._report(rehearsal.record, seconds)
+        report = self.report(rehearsal.record, seconds)
         if rehearsal.record is None:
             return replace(report, dry_run=True)
         merged = rehearsal.scale.seal if rehearsal.scale else ()
@@ -70,14 +70,10 @@ class Reporting:
             places=places,
         )
 
-    def nothing(self, *, seconds: float) -> StitchReport:
-        """Return the report of a run that had nothing to do."""
-        return self._report(None, seconds)
-
     def done(self, stitched: Stitched, target: StitchTarget, *, seconds: float) -> StitchReport:
         """Return the report of what was appended to a target, which is not finished yet if it was made for it."""
         record = stitched.record
-        report = self._report(record, seconds)
+        report = self.report(record, seconds)
         if record is None:
             return report
         name = self.stream.name
@@ -92,7 +88,8 @@ class Reporting:
             places=tuple(self._places(stitched, record, target)),
         )
 
-    def _report(self, record: StitchRecord | None, seconds: float) -> StitchReport:
+    def report(self, record: StitchRecord | None, seconds: float) -> StitchReport:
+        """Return what a report says of a record's plan; None is a run that had nothing to do."""
         uris = [part.uri for part in record.parts] if record else [one.uri for one in self.planner.sources.sources]
         return StitchReport(
             sources=tuple(uris),
@@ -326,7 +323,7 @@ def join_parts(
     """
     new, reporting = NewTarget(stream, planner, window=options.window), Reporting(planner, stream)
     if new.is_finished():
-        return replace(reporting.nothing(seconds=tasks.seconds), dry_run=options.dry_run)
+        return replace(reporting.report(None, tasks.seconds), dry_run=options.dry_run)
     found = new.find()
     if options.dry_run:
         nothing_begun = Rehearsal(planner.plan(None, tasks), resumed=False, scale=None)

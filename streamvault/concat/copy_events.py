@@ -28,6 +28,7 @@ from streamvault.common.errors import Conflict, Failed
 from streamvault.common.progress import Progress
 from streamvault.concat.event_keys import LEASE, BatchFiller, EventKey
 from streamvault.concat.placing import Places, choose_count, fitting_count
+from streamvault.concat.reports import CopyReport
 from streamvault.importer.plan import fitting_configuration, scaling_warnings
 from streamvault.importer.target import OTHER_NAME, TargetTaken, first_segment_id, marked_import, target_exists_error
 from streamvault.sources.identity import LastBytes, Position, SourcePosition, history_digest
@@ -222,35 +223,6 @@ UNKNOWN = "it is not known how far the source was copied, as the record of it is
 Ends = Mapping[SegmentId, int]
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedEvents:
-    """Result of a copy by events.
-
-    Attributes:
-        head: where the copied part of the source begins.
-        tail: where it ends; None if that is not known of a finished copy.
-        segments: segments of the copy.
-        bytes: bytes of the copy; of a rehearsal, what is still to be copied.
-        moved_bytes: bytes that this run copied.
-        resumed: whether an unfinished copy was resumed.
-        unchanged: whether the copy had been finished before.
-        truncated: whether events are missing in it because the source was truncated meanwhile.
-        behind: bytes that the source has and a finished copy does not have.
-        warnings: what the user is to be warned of.
-    """
-
-    head: StreamCut
-    tail: StreamCut | None
-    segments: int
-    bytes: int
-    moved_bytes: int = 0
-    resumed: bool = False
-    unchanged: bool = False
-    truncated: bool = False
-    behind: int = 0
-    warnings: tuple[str, ...] = ()
-
-
 class EventCopying:
     """A copy by events.
 
@@ -307,7 +279,7 @@ class EventCopying:
         end = f"#{self._digest[:8]}"
         return COPY_OF + str(self.source.name)[: LONGEST_TAG - len(COPY_OF) - len(end)] + end
 
-    def rehearse(self) -> CopiedEvents:
+    def rehearse(self) -> CopyReport:
         """Return what a copy would do.
 
         Raises:
@@ -317,7 +289,7 @@ class EventCopying:
             return finished
         return self._result(BatchPlanner(self.source.store, self._described, None).left)
 
-    def run(self, progress: Progress) -> CopiedEvents:
+    def run(self, progress: Progress) -> CopyReport:
         """Copy what is not there yet.
 
         Raises:
@@ -339,9 +311,10 @@ class EventCopying:
         tail = newest.end.reached(self._look, self.source.uri)
         self._finish(target, newest)
         size, behind = sum(newest.after.values()), bytes_after(self._look, tail)
-        return replace(self._result(size), head=newest.head, tail=tail, resumed=True, behind=behind)
+        result = self._result(size, newest.head, tail)
+        return replace(result, resumed=True, behind_bytes=behind)
 
-    def _go_on(self, target: StreamDescription, newest: BatchRecord | None, progress: Progress) -> CopiedEvents:
+    def _go_on(self, target: StreamDescription, newest: BatchRecord | None, progress: Progress) -> CopyReport:
         """Copy what follows the newest record's batch; None is before the first one. Errors as `run`."""
         resumed, begin, none = newest is not None, self._described.head, dict.fromkeys(target.epochs[0].segments, 0)
         start = self._position(begin, ())
@@ -375,8 +348,7 @@ class EventCopying:
         closed = replace(done, stage=Stage.CLOSED, end=self._position(batches.cut, done.end.witness))
         self._finish(target, self._log.record(closed, newest))
         return replace(
-            self._result(sum(done.after.values())),
-            tail=batches.cut if cut_short else self._described.tail,
+            self._result(sum(done.after.values()), tail=batches.cut if cut_short else None),
             moved_bytes=done.copied - before,
             resumed=resumed,
             truncated=batches.truncated,
@@ -398,7 +370,7 @@ class EventCopying:
             raise Conflict(what, where=self.target.uri, todo=todo)
         return f"{what}; the copy ends before them; to have them, delete it, and copy again {again}"
 
-    def _finished(self) -> CopiedEvents | None:
+    def _finished(self) -> CopyReport | None:
         """Return what a finished copy has; None if there is none.
 
         Raises:
@@ -412,12 +384,13 @@ class EventCopying:
         record = BatchLog(self.target, found, self._id).newest()
         segments, held = len(found.epochs[-1].segments), BatchPlanner(self.target.store, found, None).left
         if record is None or record.stage is not Stage.CLOSED:
-            unknown = replace(self._result(held), segments=segments, unchanged=True, warnings=(UNKNOWN,))
-            return replace(unknown, tail=None)
+            unknown = self._result(held)
+            return replace(unknown, segments=segments, unchanged=True, tail={}, warnings=(UNKNOWN,))
         tail = record.end.reached(self._look, self.source.uri)
         self._check_untouched(found, record)
         behind = bytes_after(self._look, tail)
-        return CopiedEvents(record.head, tail, segments, held, unchanged=True, behind=behind)
+        result = self._result(held, record.head, tail)
+        return replace(result, segments=segments, unchanged=True, behind_bytes=behind, warnings=())
 
     def _check_untouched(self, found: StreamDescription, record: BatchRecord) -> None:
         """Compare a finished copy with its record, as far as it was not truncated.
@@ -548,9 +521,18 @@ class EventCopying:
         )
         self.target.store.update_stream(self.target.name, final, was=target.configuration)
 
-    def _result(self, size: int) -> CopiedEvents:
-        head, tail = self._described.head, self._described.tail
-        return CopiedEvents(head, tail, self.count, size, warnings=self._warnings)
+    def _result(self, size: int, head: StreamCut | None = None, tail: StreamCut | None = None) -> CopyReport:
+        """Return the report of a copy of so many bytes, between two cuts of the source or all of it."""
+        return CopyReport(
+            source=self.source.uri,
+            stream=self.target.uri,
+            bytes=size,
+            segments=self.count,
+            epochs=1,
+            head=(head or self._described.head).to_json(),
+            tail=(tail or self._described.tail).to_json(),
+            warnings=self._warnings,
+        )
 
     def _changed(self) -> Conflict:
         what = "the unfinished copy was changed by another process"

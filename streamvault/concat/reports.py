@@ -1,14 +1,16 @@
-"""Options and reports of *append* and *join*."""
+"""Options and reports of *append* and *join*, and the report of *copy*."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
 
 from streamvault.common.options import Rehearsed
-from streamvault.common.report import RunReport
+from streamvault.common.report import CarriedGroup
+from streamvault.importer.reports import FilledStreamReport, NewStreamReport
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import Window
 from streamvault.runner.opening import Distributed
@@ -65,7 +67,7 @@ class PlaceReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StitchReport(RunReport):
+class StitchReport(FilledStreamReport):
     """Result of appending streams and archives to a stream, or of joining them into a new one.
 
     Attributes:
@@ -84,13 +86,33 @@ class StitchReport(RunReport):
     """
 
     sources: tuple[str, ...]
-    stream: str
-    resumed: bool = False
-    unchanged: bool = False
-    bytes: int = 0
-    moved_bytes: int = 0
-    segments: int = 0
     merged_segments: tuple[str, ...] = ()
     commit_seconds: float = 0.0
     places: tuple[PlaceReport, ...] = ()
     left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReport(NewStreamReport):
+    """Result of copying a stream.
+
+    Attributes:
+        source: URI of the source.
+        read_back: True if every byte was read back and compared, or would be.
+        behind_bytes: if `unchanged`, bytes that the source has now and the copy does not have. What the source has
+            truncated is not counted, nor are segments whose shift can no longer be told.
+        head: the copy's head, in the source's segments and offsets.
+        tail: the copy's tail, likewise.
+        truncated: True if the copy begins later than asked, as the source was truncated.
+        reader_groups: the reader groups that read the source, if they were asked for.
+        places: of a copy of ranges, where the bytes are.
+    """
+
+    source: str
+    read_back: bool = False
+    behind_bytes: int = 0
+    head: Mapping[str, int] = field(default_factory=dict)
+    tail: Mapping[str, int] = field(default_factory=dict)
+    truncated: bool = False
+    reader_groups: tuple[CarriedGroup, ...] = ()
+    places: tuple[PlaceReport, ...] = ()

@@ -30,21 +30,16 @@ class MovedBoundary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewStreamReport(RunReport):
-    """Result of a verb that makes a stream from a source.
+class FilledStreamReport(RunReport):
+    """Result of a verb that fills a stream from its sources.
 
     Attributes:
-        stream: URI of the new stream.
+        stream: URI of the stream.
         resumed: True if an unfinished run was resumed.
         unchanged: True if an earlier run had finished it.
         bytes: bytes in the new stream, with event headers, without filler.
         moved_bytes: bytes that this run appended, without filler.
         segments: number of segments of the new stream.
-        epochs: number of epochs of the new stream.
-        offsets: "keep" or "shift".
-        shifts: segment name → by how many bytes its offsets are lower than in the source.
-        renumbered: segment in the source → in the new stream, of those whose numbers differ, e.g. ``0.#epoch.0``.
-        moved_boundaries: the key-range boundaries that had to move.
     """
 
     stream: str
@@ -53,6 +48,21 @@ class NewStreamReport(RunReport):
     bytes: int = 0
     moved_bytes: int = 0
     segments: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewStreamReport(FilledStreamReport):
+    """Result of a verb that makes a stream from a source.
+
+    Attributes:
+        stream: URI of the new stream.
+        epochs: number of epochs of the new stream.
+        offsets: "keep" or "shift".
+        shifts: segment name → by how many bytes its offsets are lower than in the source.
+        renumbered: segment in the source → in the new stream, of those whose numbers differ, e.g. ``0.#epoch.0``.
+        moved_boundaries: the key-range boundaries that had to move.
+    """
+
     epochs: int = 0
     offsets: Literal["keep", "shift"] = "keep"
     shifts: Mapping[str, int] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.concat.append import STITCH_TASKS, RangePlanner, join_parts
 from streamvault.concat.copy_events import EventCopying
-from streamvault.concat.reports import JoinOptions
+from streamvault.concat.reports import CopyReport, JoinOptions
 from streamvault.importer.fill import TargetSpan
 from streamvault.importer.plan import Content, RestorePlan, SegmentPlan, scaling_warnings
 from streamvault.importer.reader_groups import group_warnings
@@ -44,7 +44,7 @@ from streamvault.importer.target import (
 from streamvault.replication.content import CarryingGroups, begin_of, mirrored_content
 from streamvault.replication.replica import Replica, replica_id
 from streamvault.replication.replication import Mirror, Planned, ReplicaTarget
-from streamvault.replication.reports import CopyOptions, CopyReport
+from streamvault.replication.reports import CopyOptions
 from streamvault.runner.opening import Tasks
 from streamvault.sources.source import SourceState
 from streamvault.sources.sources import StreamSource, parts_of
@@ -332,9 +332,9 @@ class CopyJob(Mirror):
         )
         self._stream = target
         self._origin = source.stream
-        self._copy_options = options
         self._cuts = cuts
         self.read_back = options.read_back
+        self._is_dry_run = options.dry_run
         self.finished: Copied | None = None
 
     def _tag(self, import_id: str) -> str:
@@ -405,8 +405,7 @@ class CopyJob(Mirror):
         equal = not copied.behind and len(described.epochs) == len(planned.plan.replay.epochs)
         if begun and equal and planned.plan.sealed and not described.sealed:
             return None  # an earlier run was killed before its last step
-        read_back = self.read_back and not self._copy_options.dry_run
-        return self._read_back(planned, copied) if read_back else copied
+        return self._read_back(planned, copied) if self.read_back and not self._is_dry_run else copied
 
     def _read_back(self, planned: Planned, copied: Copied) -> Copied:
         """Compare all that a finished copy and its source still have."""
@@ -519,27 +518,12 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
 
 
 def _copy_events(copying: EventCopying, options: CopyOptions, progress: Progress) -> CopyReport:
-    copied = copying.rehearse() if options.dry_run else copying.run(progress)
-    for warning in copied.warnings:
+    report = copying.rehearse() if options.dry_run else copying.run(progress)
+    for warning in report.warnings:
         progress.warn(warning)
-    if copied.truncated:
+    if report.truncated:
         progress.warn("the source was truncated meanwhile; what is missing there is not copied")
-    return CopyReport(
-        source=copying.source.uri,
-        stream=copying.target.uri,
-        resumed=copied.resumed,
-        unchanged=copied.unchanged,
-        dry_run=options.dry_run,
-        bytes=copied.bytes,
-        moved_bytes=copied.moved_bytes,
-        segments=copied.segments,
-        epochs=1,
-        head=copied.head.to_json(),
-        tail=copied.tail.to_json() if copied.tail else {},
-        behind_bytes=copied.behind,
-        truncated=copied.truncated,
-        warnings=copied.warnings,
-    )
+    return replace(report, dry_run=options.dry_run)
 
 
 def _copy_ranges(source: StreamSource, target: OpenStream, options: CopyOptions, progress: Progress) -> CopyReport:

@@ -12,9 +12,7 @@ from streamvault.common.errors import Usage
 from streamvault.common.options import DURATION, CommandLine, Rehearsed, command_line
 from streamvault.common.report import CarriedGroup, Report, RunReport
 from streamvault.common.waiting import Ended
-from streamvault.concat.reports import PlaceReport
 from streamvault.importer.options import KeptRetention, NumbersOption, PartOptions, TargetOptions
-from streamvault.importer.reports import NewStreamReport
 from streamvault.layouts.windows import WINDOW
 from streamvault.manifests.options import RoundOptions, Window
 from streamvault.runner.opening import Distributed
@@ -178,32 +176,6 @@ class TranslateReport(Report):
     source: str
     stream: str
     positions: tuple[Translation, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyReport(NewStreamReport):
-    """Result of copying a stream.
-
-    Attributes:
-        source: URI of the source.
-        read_back: True if every byte was read back and compared, or would be.
-        behind_bytes: if `unchanged`, bytes that the source has now and the copy does not have. What the source has
-            truncated is not counted, nor are segments whose shift can no longer be told.
-        head: the copy's head, in the source's segments and offsets.
-        tail: the copy's tail, likewise.
-        truncated: True if the copy begins later than asked, as the source was truncated.
-        reader_groups: the reader groups that read the source, if they were asked for.
-        places: of a copy of ranges, where the bytes are.
-    """
-
-    source: str
-    read_back: bool = False
-    behind_bytes: int = 0
-    head: Mapping[str, int] = field(default_factory=dict)
-    tail: Mapping[str, int] = field(default_factory=dict)
-    truncated: bool = False
-    reader_groups: tuple[CarriedGroup, ...] = ()
-    places: tuple[PlaceReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

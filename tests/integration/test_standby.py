@@ -13,7 +13,8 @@ from itertools import pairwise
 
 import pytest
 
-from streamvault import move_stream, promote_replica, replicate_stream
+from streamvault import copy_stream, move_stream, promote_replica, replicate_stream
+from streamvault.common.errors import Problem
 from streamvault.replication.replica import seal_source
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.model import (
@@ -24,10 +25,11 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.own import MOST_TAGS
+from streamvault.streamstore.own import MOST_TAGS, is_own
 from streamvault.streamstore.store import StreamStore, Transaction, TransactionState
-from streamvault.streamstore.uri import OpenStream
+from streamvault.streamstore.uri import OpenStream, parse_stream
 from testkit.commands import run, started, wait_until
+from testkit.scenes import at_block
 from testkit.servers.pravega import PravegaServer
 from testkit.streams import append_events, digest_of, events_of, frame, live_segments, make_stream, shape_of
 from tests.integration.conftest import Site
@@ -179,6 +181,37 @@ def test_replica_of_a_stream_that_is_truncated_meanwhile(
         assert digest_of(there.store, name) == digest_of(here.store, name)
     for key, numbers in numbers_by_key(here.store, name).items():
         assert found[key][-len(numbers) :] == numbers == list(range(numbers[0], writer.written[key]))
+
+
+def test_source_whose_cluster_is_rebuilt_while_it_is_copied(
+    here: Site, scope_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stream is made again with the same segments; each repetition finds that it is another one."""
+    name = StreamName(scope_name, "orders")
+
+    def make(*events: bytes) -> None:
+        with parse_stream(f"{cluster.uri}/{name}")[0].open() as store:
+            store.create_stream_and_scope(name, StreamConfiguration(Scaling(min_segments=1)))
+            for event in events:
+                for segment in store.describe(name).tail.offsets:
+                    append_events(store, name, segment, [event] * 20)
+                if event != events[-1]:
+                    store.scale(name, [segment], [KeyRange(0, 0.5), KeyRange(0.5, 1)])
+
+    def rebuild() -> None:
+        cluster.restart()
+        make(b"new", b"newer")
+
+    with PravegaServer() as cluster:
+        make(b"old", b"older")
+        at_block(monkeypatch, 2, rebuild)
+        for _ in range(3):
+            with pytest.raises(Problem) as caught:
+                copy_stream(f"{cluster.uri}/{name}", here.uri(name), master="inline")
+        assert (caught.value.exit_code, "deleted and created again" in caught.value.what) == (4, True)
+        assert is_own(here.store.describe(name).configuration)
+        payloads = {payload for _, payload in events_of(here.store, name)}
+        assert b"old" in payloads
 
 
 def test_stream_moves_to_another_cluster(
