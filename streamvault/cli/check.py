@@ -7,25 +7,25 @@ import json
 from streamvault.cli.lines import exact_text, time_text
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.errors import Usage
 from streamvault.common.units import bytes_text, count_text, events_text, generations_text, numbers_text, seconds_text
 from streamvault.manifests.options import CheckOptions, WarmOptions
 from streamvault.manifests.verbs.reports import CheckReport, WarmReport
 
 
-def check(archive: ArchiveArgument, options: CheckOptions, *, running: Running) -> int:
+def check(archive: ArchiveArgument, options: CheckOptions, *, command: RunningCommand) -> None:
     """Verify that an archive is complete and intact.
 
     Exit code 3 if anything is missing or changed.
     """
-    with running.command() as command:
-        if options.read_data and options.subset is not None:
-            raise Usage("--read-data and --read-data-subset are mutually exclusive", todo="Give only one of them.")
-        if options.seed is not None and options.subset is None:
-            raise Usage("--seed requires --read-data-subset", todo="Add --read-data-subset.")
-        command.call("check_archive", archive, options, show=_show)
-    return command.exit_code
+    from streamvault.manifests.verbs.check import check_archive
+
+    if options.read_data and options.subset is not None:
+        raise Usage("--read-data and --read-data-subset are mutually exclusive", todo="Give only one of them.")
+    if options.seed is not None and options.subset is None:
+        raise Usage("--seed requires --read-data-subset", todo="Add --read-data-subset.")
+    command.call(check_archive, archive, options, show=_show)
 
 
 def _show(results: Results, report: CheckReport) -> None:
@@ -89,12 +89,14 @@ def _strays(report: CheckReport) -> str:
     return f"{strays}, harmless; --repair deletes those that are proved to be unused"
 
 
-def warm(archive: ArchiveArgument, options: WarmOptions, *, running: Running) -> int:
+def warm(archive: ArchiveArgument, options: WarmOptions, *, command: RunningCommand) -> None:
     """Restore an archive's objects from an archive class of S3.
 
     Then the archive can be imported. Run the command again to see the progress.
     """
-    return running.verb("warm_archive", archive, options, show=_show_warm, resumable=True)
+    from streamvault.manifests.verbs.warm import warm_archive
+
+    command.call(warm_archive, archive, options, show=_show_warm, resumable=True)
 
 
 def _show_warm(results: Results, report: WarmReport) -> None:

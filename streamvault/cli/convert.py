@@ -5,17 +5,19 @@ from __future__ import annotations
 from streamvault.cli.lines import cost_fields, exact_text, plan_fields, time_text
 from streamvault.cli.options import ArchiveArgument, RootArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import events_text, generations_text
 from streamvault.exporter.reports import ConvertOptions, ConvertReport
 
 
-def convert(archive: ArchiveArgument, root: RootArgument, options: ConvertOptions, *, running: Running) -> int:
+def convert(archive: ArchiveArgument, root: RootArgument, options: ConvertOptions, *, command: RunningCommand) -> None:
     """Copy an archive to another root in another layout.
 
     The copy has the same digests. Generations that it already has are kept.
     """
-    return running.verb("convert_archive", archive, root, options, show=_show, resumable=True)
+    from streamvault.exporter.convert import convert_archive
+
+    command.call(convert_archive, archive, root, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: ConvertReport) -> None:

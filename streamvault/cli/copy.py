@@ -6,18 +6,20 @@ from streamvault.cli.join import print_places
 from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import SourceArgument, TargetArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text, count_text, seconds_text
 from streamvault.concat.reports import CopyReport
 from streamvault.replication.reports import CopyOptions, MoveOptions, MoveReport
 
 
-def copy(source: SourceArgument, stream: TargetArgument, options: CopyOptions, *, running: Running) -> int:
+def copy(source: SourceArgument, stream: TargetArgument, options: CopyOptions, *, command: RunningCommand) -> None:
     """Copy a stream, or a part of it, into a new stream.
 
     Segments, offsets and bytes are those of the source.
     """
-    return running.verb("copy_stream", source, stream, options, show=_show, resumable=True)
+    from streamvault.replication.copy import copy_stream
+
+    command.call(copy_stream, source, stream, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: CopyReport) -> None:
@@ -49,13 +51,15 @@ def _show(results: Results, report: CopyReport) -> None:
     print_places(results, report.places)
 
 
-def move(source: SourceArgument, stream: TargetArgument, options: MoveOptions, *, running: Running) -> int:
+def move(source: SourceArgument, stream: TargetArgument, options: MoveOptions, *, command: RunningCommand) -> None:
     """Move a stream to another name or cluster.
 
     Writers may continue until the cut-over. The old stream is sealed, and deleted only after the new one has been read
     back and compared.
     """
-    return running.verb("move_stream", source, stream, options, show=_show_move, resumable=True)
+    from streamvault.replication.move import move_stream
+
+    command.call(move_stream, source, stream, options, show=_show_move, resumable=True)
 
 
 def _show_move(results: Results, report: MoveReport) -> None:

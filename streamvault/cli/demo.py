@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import seconds_text
 from streamvault.demo.report import DemoOptions, DemoReport
 
 
-def demo(options: DemoOptions, *, running: Running) -> int:
+def demo(options: DemoOptions, *, command: RunningCommand) -> None:
     """Demonstrate the commands on a generated stream.
 
     No server is needed: the streams are in a folder, and moto serves S3 on this machine.
     """
-    return running.verb("run_demo", options, show=_show)
+    from streamvault.demo.tour import run_demo
+
+    command.call(run_demo, options, show=_show)
 
 
 def _show(results: Results, report: DemoReport) -> None:

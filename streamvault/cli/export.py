@@ -5,17 +5,19 @@ from __future__ import annotations
 from streamvault.cli.lines import cost_fields, exact_text, plan_fields, print_groups, time_text
 from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text, events_text
 from streamvault.exporter.reports import ExportOptions, ExportReport
 
 
-def export(stream: StreamArgument, root: RootArgument, options: ExportOptions, *, running: Running) -> int:
+def export(stream: StreamArgument, root: RootArgument, options: ExportOptions, *, command: RunningCommand) -> None:
     """Archive a stream, or the events since the last export.
 
     Each export that finds new events adds a generation to the archive.
     """
-    return running.verb("export_stream", stream, root, options, show=_show, resumable=True)
+    from streamvault.exporter.export import export_stream
+
+    command.call(export_stream, stream, root, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: ExportReport) -> None:

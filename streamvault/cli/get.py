@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from streamvault.cli.options import ArchiveArgument, argument, option
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.errors import Usage
 from streamvault.lake.reports import CatOptions, ReadOptions
 from streamvault.manifests.options import GetOptions
@@ -25,19 +25,17 @@ def get(
     ],
     options: GetOptions,
     *,
-    running: Running,
-) -> int:
+    command: RunningCommand,
+) -> None:
     """Write one event's payload to standard output.
 
     With --json, in base64.
     """
     from streamvault.manifests.verbs.get import get_event
 
-    with running.command() as command:
-        payload = get_event.with_options(archive, pointer, options)
-        document = {"pointer": pointer, "payload": base64.b64encode(payload).decode()}
-        command.write(document, lambda results: results.raw(payload))
-    return command.exit_code
+    payload = command.run(get_event, archive, pointer, options)
+    document = {"pointer": pointer, "payload": base64.b64encode(payload).decode()}
+    command.write(document, lambda results: results.raw(payload))
 
 
 ROWS_AT_ONCE = 1024
@@ -69,25 +67,23 @@ def cat(
             environment=False,
         ),
     ] = Format.RAW,
-    running: Running,
-) -> int:
+    command: RunningCommand,
+) -> None:
     """Write an archive's events to standard output.
 
     They are in the stream's order. With --json, one object whose list 'events' has the objects of --format jsonl.
     """
     from streamvault.lake.read import read_archive
 
-    with running.command() as command:
-        if limit is not None and limit < 0:
-            raise Usage("--limit must be at least 0", where=str(limit))
-        is_raw = form is not Format.JSONL and not running.as_json
-        columns = None if is_raw else ["pointer", "epoch", "segment", "offset", "length", "payload"]
-        given = ReadOptions(**options.keywords(), columns=columns or ["payload"])
-        batches = _first(iter(read_archive.with_options(archive, given)), limit)
-        pieces = _as_one_object(archive, batches) if running.as_json else map(_WRITERS[form], batches)
-        for piece in pieces:
-            command.results.raw(piece)
-    return command.exit_code
+    if limit is not None and limit < 0:
+        raise Usage("--limit must be at least 0", where=str(limit))
+    as_json = command.running.as_json
+    is_raw = form is not Format.JSONL and not as_json
+    columns = None if is_raw else ["pointer", "epoch", "segment", "offset", "length", "payload"]
+    given = ReadOptions(**options.keywords(), columns=columns or ["payload"])
+    batches = _first(iter(command.run(read_archive, archive, given)), limit)
+    for piece in _as_one_object(archive, batches) if as_json else map(_WRITERS[form], batches):
+        command.results.raw(piece)
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

@@ -7,17 +7,19 @@ from typing import Annotated
 from streamvault.cli.lines import cost_fields, exact_text, time_text
 from streamvault.cli.options import TableSource, argument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import generations_text
 from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
 
 
-def handoff(source: TableSource, options: HandoffOptions, *, running: Running) -> int:
+def handoff(source: TableSource, options: HandoffOptions, *, command: RunningCommand) -> None:
     """Write an archive or a stream as a table for SQL engines.
 
     The table can be read by Athena, Trino, Presto, Hive and Spark. Later runs add new events.
     """
-    return running.verb("write_table", source, options, show=_show, resumable=True)
+    from streamvault.lake.handoff import write_table
+
+    command.call(write_table, source, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: HandoffReport) -> None:
@@ -58,20 +60,13 @@ def ddl(
     engine: Annotated[Engine, argument("ENGINE", "athena, trino (also for Presto) or hive (also for Spark).")],
     options: DdlOptions,
     *,
-    running: Running,
-) -> int:
+    command: RunningCommand,
+) -> None:
     """Print the statements that register a table.
 
     The table must have been created from the same source by `handoff`.
     """
     from streamvault.lake.handoff import table_ddl
 
-    with running.command() as command:
-        text = table_ddl.with_options(source, engine, options)
-        command.write({"ddl": text}, lambda results: _show_ddl(results, text))
-    return command.exit_code
-
-
-def _show_ddl(results: Results, text: str) -> None:
-    for line in text.splitlines():
-        results.line(line)
+    text = command.run(table_ddl, source, engine, options)
+    command.write({"ddl": text}, lambda results: results.lines(text.splitlines()))

@@ -5,18 +5,20 @@ from __future__ import annotations
 from streamvault.cli.lines import exact_text, time_text
 from streamvault.cli.options import ArchiveArgument, HoldName
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import count_text, generations_text
 from streamvault.manifests.options import DeleteOptions, HoldOptions, ReleaseOptions
 from streamvault.manifests.verbs.reports import DeleteReport, HoldReport
 
 
-def hold(archive: ArchiveArgument, name: HoldName, options: HoldOptions, *, running: Running) -> int:
+def hold(archive: ArchiveArgument, name: HoldName, options: HoldOptions, *, command: RunningCommand) -> None:
     """Keep a generation and those after it from expiring.
 
     It lasts until the hold is released.
     """
-    return running.verb("hold_archive", archive, name, options, show=_show_held)
+    from streamvault.manifests.verbs.hold import hold_archive
+
+    command.call(hold_archive, archive, name, options, show=_show_held)
 
 
 def _show_held(results: Results, report: HoldReport) -> None:
@@ -24,9 +26,11 @@ def _show_held(results: Results, report: HoldReport) -> None:
     results.line(f"hold {report.name} {done} generation {report.generations[0]} of {report.archive}")
 
 
-def release(archive: ArchiveArgument, name: HoldName, options: ReleaseOptions, *, running: Running) -> int:
+def release(archive: ArchiveArgument, name: HoldName, options: ReleaseOptions, *, command: RunningCommand) -> None:
     """Release a hold, so that the generations it kept may expire."""
-    return running.verb("release_archive", archive, name, options, show=_show_released)
+    from streamvault.manifests.verbs.hold import release_archive
+
+    command.call(release_archive, archive, name, options, show=_show_released)
 
 
 def _show_released(results: Results, report: HoldReport) -> None:
@@ -34,13 +38,15 @@ def _show_released(results: Results, report: HoldReport) -> None:
     results.line(f"hold {report.name} {done} {generations_text(report.generations)} of {report.archive}")
 
 
-def delete(archive: ArchiveArgument, options: DeleteOptions, *, running: Running) -> int:
+def delete(archive: ArchiveArgument, options: DeleteOptions, *, command: RunningCommand) -> None:
     """Delete an archive.
 
     Without --yes, only prints what would be deleted. Holds and S3 locks prevent the deletion; tables stay. The
     archive's address cannot be reused.
     """
-    return running.verb("delete_archive", archive, options, show=_show, resumable=options.yes)
+    from streamvault.manifests.verbs.delete import delete_archive
+
+    command.call(delete_archive, archive, options, show=_show, resumable=options.yes)
 
 
 def _show(results: Results, report: DeleteReport) -> None:

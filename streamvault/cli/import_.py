@@ -5,18 +5,22 @@ from __future__ import annotations
 from streamvault.cli.lines import cost_fields, exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import ArchiveArgument, NewStreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text, count_text, events_text, exact_moment_text
 from streamvault.importer.options import ImportOptions
 from streamvault.importer.reports import ImportReport
 
 
-def import_(archive: ArchiveArgument, stream: NewStreamArgument, options: ImportOptions, *, running: Running) -> int:
+def import_(
+    archive: ArchiveArgument, stream: NewStreamArgument, options: ImportOptions, *, command: RunningCommand
+) -> None:
     """Restore an archive into a new stream.
 
     Segments, offsets and bytes are those of the source.
     """
-    return running.verb("import_stream", archive, stream, options, show=_show, resumable=True)
+    from streamvault.importer.import_ import import_stream
+
+    command.call(import_stream, archive, stream, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: ImportReport) -> None:

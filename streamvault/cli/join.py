@@ -8,7 +8,7 @@ from typing import Annotated
 from streamvault.cli.lines import exact_text, time_text
 from streamvault.cli.options import argument, folder_as_uri, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text
 from streamvault.concat.reports import AppendOptions, JoinOptions, PlaceReport, StitchReport
 
@@ -22,12 +22,14 @@ _SHOWN = 20
 """How many places are printed; ``--json`` has all."""
 
 
-def append(sources: SourcesArgument, into: IntoOption, options: AppendOptions, *, running: Running) -> int:
+def append(sources: SourcesArgument, into: IntoOption, options: AppendOptions, *, command: RunningCommand) -> None:
     """Append streams and archives to a stream, all at once.
 
     Everything becomes readable together, after the stream's last event; its writers continue.
     """
-    return running.verb("append_streams", sources, into, options, show=_show, resumable=True)
+    from streamvault.concat.append import append_streams
+
+    command.call(append_streams, sources, into, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: StitchReport) -> None:
@@ -82,12 +84,14 @@ def _landed(place: PlaceReport) -> str:
 NewOption = Annotated[str, option("--into", "The stream to create.", environment=False, metavar="TARGET")]
 
 
-def join(sources: SourcesArgument, into: NewOption, options: JoinOptions, *, running: Running) -> int:
+def join(sources: SourcesArgument, into: NewOption, options: JoinOptions, *, command: RunningCommand) -> None:
     """Join streams and archives into a new stream.
 
     Its key ranges are those that all sources share, so the events of each key keep their order.
     """
-    return running.verb("join_streams", sources, into, options, show=_show_join, resumable=True)
+    from streamvault.concat.append import join_streams
+
+    command.call(join_streams, sources, into, options, show=_show_join, resumable=True)
 
 
 def _show_join(results: Results, report: StitchReport) -> None:

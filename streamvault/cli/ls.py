@@ -6,27 +6,26 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Annotated
 
-import streamvault
 from streamvault.cli.options import ArchiveArgument, RootArgument, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text, events_text, exact_moment_text, seconds_moment_text
 from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary, Timeline
 
 
-def ls(root: RootArgument, *, running: Running) -> int:
+def ls(root: RootArgument, *, command: RunningCommand) -> None:
     """List the archives and tables below a root."""
-    with running.command() as command:
-        archives = streamvault.list_archives(root, progress=command.progress)
-        for archive in archives:
-            if archive.problem:
-                command.progress.warn(f"{archive.archive}: {archive.problem}")
-        document = ArchiveList(
-            archives=tuple(one for one in archives if not one.table),
-            archive_tables=tuple(one for one in archives if one.table),
-        ).to_json()
-        command.write(document, lambda results: _show_archives(results, root, archives))
-    return command.exit_code
+    from streamvault.manifests.verbs.show import list_archives
+
+    archives = command.run(list_archives, root, progress=command.progress)
+    for archive in archives:
+        if archive.problem:
+            command.progress.warn(f"{archive.archive}: {archive.problem}")
+    document = ArchiveList(
+        archives=tuple(one for one in archives if not one.table),
+        archive_tables=tuple(one for one in archives if one.table),
+    ).to_json()
+    command.write(document, lambda results: _show_archives(results, root, archives))
 
 
 def _show_archives(results: Results, root: str, archives: list[ArchiveSummary]) -> None:
@@ -71,13 +70,15 @@ def timeline(
     wide: Annotated[
         bool, option("--wide", "Also show where each generation begins and ends in the first segments.")
     ] = False,
-    running: Running,
-) -> int:
+    command: RunningCommand,
+) -> None:
     """List an archive's generations, holds and checks.
 
     Generations that have expired are left out.
     """
-    return running.verb("show_timeline", archive, show=partial(_show_generations, wide=wide))
+    from streamvault.manifests.verbs.show import show_timeline
+
+    command.call(show_timeline, archive, show=partial(_show_generations, wide=wide))
 
 
 def _show_generations(results: Results, timeline: Timeline, *, wide: bool = False) -> None:

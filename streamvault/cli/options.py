@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from streamvault.cli.imports import without_collector
 from streamvault.cli.output import Results
 from streamvault.cli.progress import LINE_SECONDS
-from streamvault.cli.running import LogLevel, Running, command_error, finish
+from streamvault.cli.running import LogLevel, Running, RunningCommand, command_error, finish
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import CommandLine, Options, command_line, variable_of
 from streamvault.common.units import duration_text, parse_duration
@@ -196,11 +197,11 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def as_command(function: Callable[..., int]) -> Callable[..., int]:
+def as_command(function: Callable[..., None]) -> Callable[..., int]:
     """Convert a function to a command: expand each parameter that is an options class to that class's options.
 
     Args:
-        function: takes typer arguments and options, options classes, and `Running`.
+        function: takes typer arguments and options, options classes, and `RunningCommand`.
 
     Returns:
         A function whose signature has every option as a parameter. It prints an error if an option is not valid, and
@@ -211,7 +212,7 @@ def as_command(function: Callable[..., int]) -> Callable[..., int]:
     groups: dict[str, type[Options]] = {}
     for name, parameter in signature(function).parameters.items():
         kind = hints[name]
-        if kind is Running:
+        if kind is RunningCommand:
             parameters += [_keyword(each, hint, _DEFAULTS[each]) for each, hint in _RUNNING.items()]
         elif isinstance(kind, type) and issubclass(kind, Options):
             groups[name] = kind
@@ -222,7 +223,7 @@ def as_command(function: Callable[..., int]) -> Callable[..., int]:
             parameters.append(parameter.replace(annotation=kind))
 
     @wraps(function)
-    def command(**given: Any) -> int:
+    def run(**given: Any) -> int:
         as_json = given["as_json"]
         try:
             running = Running.of(given)
@@ -230,11 +231,14 @@ def as_command(function: Callable[..., int]) -> Callable[..., int]:
         except Problem as problem:
             with Results() as results:
                 return finish(results, command_error(problem, resumable=False), as_json=as_json)
-        return function(**given, **options, running=running)
+        with running.command() as command, command.importing as importing:
+            importing.enter_context(without_collector())
+            function(**given, **options, command=command)
+        return command.exit_code
 
-    vars(command)["__signature__"] = Signature(parameters, return_annotation=int)
-    command.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": int}
-    return command
+    vars(run)["__signature__"] = Signature(parameters, return_annotation=int)
+    run.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": int}
+    return run
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
@@ -304,7 +308,7 @@ def _read(kind: type[Options], given: dict[str, Any]) -> Options:
     return kind(**values)
 
 
-def take_pairs(function: Callable[..., int], command: Any) -> None:
+def take_pairs(function: Callable[..., None], command: Any) -> None:
     """Let the options of a command that are pairs take two texts each, which typer has no type for.
 
     Args:

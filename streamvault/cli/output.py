@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, redirect_stdout, suppress
 from pathlib import Path
 from types import TracebackType
@@ -160,6 +160,11 @@ class Results:
     def line(self, text: str) -> None:
         """Write one line of text."""
         self.write(plain(text) + "\n")
+
+    def lines(self, texts: Iterable[str]) -> None:
+        """Write a line for each text."""
+        for text in texts:
+            self.line(text)
 
     def fields(self, fields: Mapping[str, str]) -> None:
         """Write one name and value per line; skip empty values."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from streamvault.cli.lines import exact_text
 from streamvault.cli.options import argument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text, count_text, size_text, usd_text
 from streamvault.exporter.reports import PlanOptions, PlanReport, VerbForecast
 
@@ -17,12 +17,14 @@ _Stream = Annotated[
 ]
 
 
-def plan(stream: _Stream = None, *, options: PlanOptions, running: Running) -> int:
+def plan(stream: _Stream = None, *, options: PlanOptions, command: RunningCommand) -> None:
     """Compute what an archive would cost, take and need.
 
     Nothing is written. Without a stream, no server is needed.
     """
-    return running.verb("plan_archive", stream, options, show=_show)
+    from streamvault.exporter.forecast import plan_archive
+
+    command.call(plan_archive, stream, options, show=_show)
 
 
 def _show(results: Results, report: PlanReport) -> None:

@@ -6,24 +6,30 @@ from typing import Annotated
 
 from streamvault.cli.options import QueueArgument, argument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text, count_text, seconds_text
 from streamvault.requests.reports import QueueReport, SkipOptions, WaitingRequest
 
 
-def show(queue: QueueArgument, *, running: Running) -> int:
+def show(queue: QueueArgument, *, command: RunningCommand) -> None:
     """Show the waiting and the failed requests of a queue."""
-    return running.verb("show_queue", queue, show=_show)
+    from streamvault.requests.show import show_queue
+
+    command.call(show_queue, queue, show=_show)
 
 
-def retry(queue: QueueArgument, *, running: Running) -> int:
+def retry(queue: QueueArgument, *, command: RunningCommand) -> None:
     """Move the failed requests back to the end of the queue."""
-    return running.verb("retry_failed", queue, show=_show)
+    from streamvault.requests.show import retry_failed
+
+    command.call(retry_failed, queue, show=_show)
 
 
-def drop(queue: QueueArgument, *, running: Running) -> int:
+def drop(queue: QueueArgument, *, command: RunningCommand) -> None:
     """Drop the failed requests of a queue."""
-    return running.verb("drop_failed", queue, show=_show)
+    from streamvault.requests.show import drop_failed
+
+    command.call(drop_failed, queue, show=_show)
 
 
 def skip(
@@ -31,10 +37,12 @@ def skip(
     offset: Annotated[int, argument("OFFSET", "Where they begin, as `queue show` prints it.")],
     options: SkipOptions,
     *,
-    running: Running,
-) -> int:
+    command: RunningCommand,
+) -> None:
     """Remove foreign bytes that block a queue."""
-    return running.verb("skip_foreign", queue, offset, options, show=_show)
+    from streamvault.requests.show import skip_foreign
+
+    command.call(skip_foreign, queue, offset, options, show=_show)
 
 
 SUBCOMMANDS = {"show": show, "retry": retry, "drop": drop, "skip": skip}

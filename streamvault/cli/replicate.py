@@ -8,7 +8,7 @@ from typing import Annotated
 from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import TargetArgument, argument, folder_as_uri, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.errors import Usage
 from streamvault.common.units import bytes_text, count_text, exact_moment_text, seconds_text
 from streamvault.replication.reports import (
@@ -35,14 +35,16 @@ def replicate(
     stream: TargetArgument,
     options: ReplicateOptions,
     *,
-    running: Running,
-) -> int:
+    command: RunningCommand,
+) -> None:
     """Keep a replica of a stream or an archive up to date.
 
     The replica can be read at any time; `promote` turns it into an ordinary stream. --dry-run shows how far behind it
     is.
     """
-    return running.verb("replicate_stream", source, stream, options, show=_show, resumable=True)
+    from streamvault.replication.replicate import replicate_stream
+
+    command.call(replicate_stream, source, stream, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: ReplicateReport) -> None:
@@ -73,14 +75,16 @@ def promote(
     stream: Annotated[str, argument("REPLICA", "The replica that `replicate` created.")],
     options: PromoteOptions,
     *,
-    running: Running,
-) -> int:
+    command: RunningCommand,
+) -> None:
     """Turn a replica into an ordinary stream.
 
     Without --seal-source, the replica is promoted as it is; its source may be gone. With it, nothing written to the
     source is lost.
     """
-    return running.verb("promote_replica", stream, options, show=_show_promote, resumable=True)
+    from streamvault.replication.promote import promote_replica
+
+    command.call(promote_replica, stream, options, show=_show_promote, resumable=True)
 
 
 def _show_promote(results: Results, report: PromoteReport) -> None:
@@ -128,23 +132,20 @@ def translate(
         list[str] | None,
         option("--reader-group", "Translate the position of this reader group of SOURCE. Repeatable.", metavar="NAME"),
     ] = None,
-    running: Running,
-) -> int:
+    command: RunningCommand,
+) -> None:
     """Translate cuts and pointers for a restored stream.
 
     The positions of reader groups are translated, too. The output has a line for each cut or pointer, in the same
     order; those of groups follow.
     """
-    with running.command() as command:
-        from streamvault.streamstore.cuts import load_position
+    from streamvault.replication.translate import translate as translate_positions
+    from streamvault.streamstore.cuts import load_position
 
-        given = [load_position(one, "CUT") for one in positions or ()]
-        if not given and not reader_group:
-            raise Usage(
-                "no position is given", todo="Give cuts or pointers, or a reader group's name with --reader-group."
-            )
-        command.call("translate", source, stream, given, reader_group or (), show=_show_translate)
-    return command.exit_code
+    given = [load_position(one, "CUT") for one in positions or ()]
+    if not given and not reader_group:
+        raise Usage("no position is given", todo="Give cuts or pointers, or a reader group's name with --reader-group.")
+    command.call(translate_positions, source, stream, given, reader_group or (), show=_show_translate)
 
 
 def _show_translate(results: Results, report: TranslateReport) -> None:

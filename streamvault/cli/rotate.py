@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamvault.cli.lines import cost_fields, exact_text, plan_fields, print_groups, time_text
 from streamvault.cli.options import ArchiveArgument, RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text, count_text, events_text, exact_moment_text, generations_text
 from streamvault.rotation.reports import (
     CompactOptions,
@@ -17,12 +17,14 @@ from streamvault.rotation.reports import (
 )
 
 
-def rotate(stream: StreamArgument, root: RootArgument, options: RotateOptions, *, running: Running) -> int:
+def rotate(stream: StreamArgument, root: RootArgument, options: RotateOptions, *, command: RunningCommand) -> None:
     """Archive, read back, expire old generations, truncate.
 
     --keep, --keep-for and --until are mutually exclusive; without any of them, nothing expires.
     """
-    return running.verb("rotate_stream", stream, root, options, show=_show, resumable=True)
+    from streamvault.rotation.rotate import rotate_stream
+
+    command.call(rotate_stream, stream, root, options, show=_show, resumable=True)
 
 
 def _show(results: Results, report: RotateReport) -> None:
@@ -76,13 +78,15 @@ _ENDED = {
 }
 
 
-def follow(stream: StreamArgument, root: RootArgument, options: FollowOptions, *, running: Running) -> int:
+def follow(stream: StreamArgument, root: RootArgument, options: FollowOptions, *, command: RunningCommand) -> None:
     """Archive a stream as it grows.
 
     Each round archives the new events as a generation; small generations are merged. --keep, --keep-for and
     --truncate-source imply --rotate.
     """
-    return running.verb("follow_stream", stream, root, options, show=_show_follow, resumable=True)
+    from streamvault.rotation.follow import follow_stream
+
+    command.call(follow_stream, stream, root, options, show=_show_follow, resumable=True)
 
 
 def _show_follow(results: Results, report: FollowReport) -> None:
@@ -108,12 +112,14 @@ def _show_follow(results: Results, report: FollowReport) -> None:
     print_groups(results, report.reader_groups)
 
 
-def compact(archive: ArchiveArgument, options: CompactOptions, *, running: Running) -> int:
+def compact(archive: ArchiveArgument, options: CompactOptions, *, command: RunningCommand) -> None:
     """Merge small adjacent generations.
 
     Also deletes what earlier merges replaced.
     """
-    return running.verb("compact_archive", archive, options, show=_show_compact, resumable=True)
+    from streamvault.rotation.compact import compact_archive
+
+    command.call(compact_archive, archive, options, show=_show_compact, resumable=True)
 
 
 def _show_compact(results: Results, report: CompactReport) -> None:

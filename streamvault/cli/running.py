@@ -17,15 +17,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-import streamvault
 from streamvault.cli.clock import command_seconds
-from streamvault.cli.imports import without_collector
 from streamvault.cli.output import (
     LoggedResults,
     OutputClosed,
@@ -205,6 +203,8 @@ def _watch(heard: socket.socket, give_up: Callable[[], int]) -> None:
 
 _log = logging.getLogger("streamvault")
 
+R = TypeVar("R")
+
 
 class LogLevel(StrEnum):
     """The lowest level of log lines to write."""
@@ -267,35 +267,19 @@ class Running:
             raise Usage("--quiet and --verbose exclude each other", todo="Give one of them.")
         return replace(running, log_level=LogLevel.ERROR) if quiet and level is LogLevel.WARNING else running
 
-    def verb(self, name: str, *given: Any, show: Callable[[Results, Any], None], resumable: bool = False) -> int:
-        """Run a verb and print its report.
-
-        Args:
-            name: the verb's function in `streamvault`; imported here, so that help texts do not wait for it.
-            given: its arguments, and its options if it has any.
-            show: prints the report as text.
-            resumable: whether the same command resumes an interrupted run; a dry run never.
-
-        Returns:
-            The exit code.
-        """
-        with self.command(resumable=resumable and not getattr(given[-1], "dry_run", False)) as command:
-            command.call(name, *given, show=show)
-        return command.exit_code
-
     @contextmanager
-    def command(self, *, resumable: bool = False) -> Iterator[RunningCommand]:
+    def command(self) -> Iterator[RunningCommand]:
         """Run the block as a command: any error in it is printed, and becomes the command's exit code.
 
         It is no error that the reader closed the output (``| head``).
         """
+        command = RunningCommand(self, results := Results())
 
-        def give_up() -> int:
-            end = command_error(KeyboardInterrupt(), resumable=resumable)
+        def ended_by(error: BaseException) -> int:
+            end = command_error(error, resumable=command.resumable)
             return finish(results, end, as_json=self.as_json and not results.in_line)
 
-        with Results() as results, ending_in_time(give_up):
-            command = RunningCommand(self, results)
+        with results, ending_in_time(lambda: ended_by(KeyboardInterrupt())):
             try:
                 configure_logs(self.log_level.value, self.log_file)
                 logs = self.log_level in {LogLevel.DEBUG, LogLevel.INFO}
@@ -308,8 +292,7 @@ class Running:
                 if self.log_level is LogLevel.DEBUG:
                     for line in "".join(traceback.format_exception(error)).splitlines():
                         print_stderr(without_logins(line))
-                end = command_error(error, resumable=resumable)
-                command.exit_code = finish(results, end, as_json=self.as_json and not results.in_line)
+                command.exit_code = ended_by(error)
 
 
 @dataclass
@@ -321,24 +304,54 @@ class RunningCommand:
         results: standard output.
         progress: standard error.
         exit_code: its exit code.
+        resumable: whether the same command resumes an interrupted run.
+        importing: what lasts while the command's function imports what it calls, until `run`.
     """
 
     running: Running
     results: Results
     progress: LineProgress = field(default_factory=LineProgress)
     exit_code: int = 0
+    resumable: bool = False
+    importing: ExitStack = field(default_factory=ExitStack)
 
-    def call(self, name: str, *given: Any, show: Callable[[Results, Any], None]) -> None:
-        """Call a verb and print its report, see `Running.verb`. Its total time is that of the whole process."""
-        with self._measured(name.partition("_")[0]) as progress:
-            with without_collector():
-                function = getattr(streamvault, name)
+    def run(self, function: Callable[..., R], *given: Any, **keywords: Any) -> R:
+        """Call a function; a verb gets its options and the progress, and may get a scope or what ``--config`` declares.
+
+        Commands import it within their function: an editor finds the way from one to the other, and help texts do not
+        wait for the import.
+
+        Args:
+            function: the function.
+            given: its arguments, and its options if it has any.
+            keywords: its keyword arguments, if it is no verb.
+        """
+        from streamvault.scopes.uri import taking_scopes
+
+        verb: Any = taking_scopes(function)
+        self.importing.close()
+        with self._measured(function.__name__.partition("_")[0]) as progress:
             if self.running.config is not None:
-                report: Any = function.declared(self.running.config, given[-1], progress)
-            elif hasattr(function, "with_options"):
-                report = function.with_options(*given, progress)
+                result: R = verb.declared(self.running.config, given[-1], progress)
+            elif hasattr(verb, "with_options"):
+                result = verb.with_options(*given, progress)
             else:
-                report = function(*given)
+                result = verb(*given, **keywords)
+        return result
+
+    def call(
+        self, verb: Callable[..., R], *given: Any, show: Callable[[Results, R], None], resumable: bool = False
+    ) -> None:
+        """Call a verb and print its report. The report's total time is that of the whole process.
+
+        Args:
+            verb: as for `run`.
+            given: as for `run`.
+            show: prints the report as text.
+            resumable: whether the same command resumes an interrupted run; a dry run never.
+        """
+        self.resumable = resumable and not getattr(given[-1], "dry_run", False)
+        report: Any = self.run(verb, *given)
         for warning in getattr(report, "warnings", ()):
             self.progress.warn(warning)
         if hasattr(report, "total_seconds"):

@@ -8,7 +8,7 @@ from typing import Any
 from streamvault.cli.lines import exact_text
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text, events_text, exact_moment_text
 from streamvault.manifests.options import ShowOptions
 
@@ -17,16 +17,14 @@ _RETENTION_UNITS = {"time": " ms", "size": " bytes"}
 _COUNTS = {"factor", "min_segments"}
 
 
-def show(archive: ArchiveArgument, options: ShowOptions, *, running: Running) -> int:
+def show(archive: ArchiveArgument, options: ShowOptions, *, command: RunningCommand) -> None:
     """Print the manifest of an archive's newest generation."""
-    with running.command() as command:
-        from streamvault.manifests.archive import Archive
+    from streamvault.manifests.archive import Archive
 
-        manifest, fingerprint, decision = Archive.open(archive).found(options.generation)
-        document = {**manifest.document(), "fingerprint": fingerprint}
-        begun = decision.title if decision.deletion else ""
-        command.write(document, lambda results: _show(results, archive, document, decision.dropped, begun))
-    return command.exit_code
+    manifest, fingerprint, decision = command.run(Archive.open(archive).found, options.generation)
+    document = {**manifest.document(), "fingerprint": fingerprint}
+    begun = decision.title if decision.deletion else ""
+    command.write(document, lambda results: _show(results, archive, document, decision.dropped, begun))
 
 
 def _show(results: Results, archive: str, document: dict[str, Any], dropped: int = 0, begun: str = "") -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from streamvault.cli.options import argument, folder_as_uri
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.errors import Problem
 from streamvault.common.units import age_text, bytes_text, seconds_moment_text
 from streamvault.report.reports import (
@@ -40,13 +40,15 @@ RIGHT = frozenset({"NEWEST", "AGE", "HELD", "GAPS", "NOT ARCHIVED", "WAITING", "
 R = TypeVar("R")
 
 
-def status(place: _Place, options: StatusOptions, *, running: Running) -> int:
+def status(place: _Place, options: StatusOptions, *, command: RunningCommand) -> None:
     """Show how old and how complete archives are.
 
     Prints a line for each archive and table; if one cannot be read, a warning says why. For a scope: a line for each
     stream, with how much is not archived yet, and the leases, queues and replicas.
     """
-    return running.verb("show_status", place, options, show=_show)
+    from streamvault.scopes.status import show_status
+
+    command.call(show_status, place, options, show=_show)
 
 
 def _show(results: Results, report: StatusReport) -> None:
@@ -189,12 +191,14 @@ _ReportPlace = Annotated[
 ]
 
 
-def report(place: _ReportPlace, options: ReportOptions, *, running: Running) -> int:
+def report(place: _ReportPlace, options: ReportOptions, *, command: RunningCommand) -> None:
     """Report on an archive, a root or a stream as a web page.
 
     Also as SVG files. Of archives, only the records are read.
     """
-    return running.verb("write_report", place, options, show=_show_report)
+    from streamvault.report.write import write_report
+
+    command.call(write_report, place, options, show=_show_report)
 
 
 def _show_report(results: Results, report: PageReport) -> None:
@@ -216,13 +220,15 @@ RootToCheck = Annotated[
 ]
 
 
-def doctor(stream: StreamToCheck, root: RootToCheck = None, *, options: DoctorOptions, running: Running) -> int:
+def doctor(stream: StreamToCheck, root: RootToCheck = None, *, options: DoctorOptions, command: RunningCommand) -> None:
     """Check whether a stream can be archived from this machine.
 
     A line for each check: ok, failed or not checked, what was found, and what to do. The exit code is 1 if one failed.
     Empty probe objects are written below ROOT and deleted again; nothing else is changed.
     """
-    return running.verb("check_setup", stream, root, options, show=_show_doctor)
+    from streamvault.report.doctor import check_setup
+
+    command.call(check_setup, stream, root, options, show=_show_doctor)
 
 
 def _show_doctor(results: Results, report: SetupReport) -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import streamvault
 from streamvault.cli.options import ScopeArgument, StoreArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.units import bytes_text, count_text
 from streamvault.manager.reports import StreamListing, StreamSummary, SweepOptions, SweepReport
 
 
-def streams(store: StoreArgument, *, running: Running) -> int:
+def streams(store: StoreArgument, *, command: RunningCommand) -> None:
     """List the streams of a scope or a cluster."""
-    with running.command() as command:
-        found = tuple(streamvault.list_streams(store))
-        for one in found:
-            if one.problem:
-                command.progress.warn(f"{one.stream}: {one.problem}")
-        command.write(StreamListing(streams=found).to_json(), lambda results: _show(results, store, found))
-    return command.exit_code
+    from streamvault.manager.listing import list_streams
+
+    found = tuple(command.run(list_streams, store))
+    for one in found:
+        if one.problem:
+            command.progress.warn(f"{one.stream}: {one.problem}")
+    command.write(StreamListing(streams=found).to_json(), lambda results: _show(results, store, found))
 
 
 def _show(results: Results, store: str, found: tuple[StreamSummary, ...]) -> None:
@@ -41,14 +40,16 @@ def _remarks(one: StreamSummary) -> str:
     return ", ".join(["sealed"] * one.sealed + remarks)
 
 
-def sweep(scope: ScopeArgument, options: SweepOptions, *, running: Running) -> int:
+def sweep(scope: ScopeArgument, options: SweepOptions, *, command: RunningCommand) -> None:
     """Delete what killed runs have left behind in a scope.
 
     Expired ephemeral streams; leases, ledgers and unfinished targets that nobody has held for --older-than. Nothing
     that could be the only copy of an event is deleted: --dry-run shows what stays, and why. A stream that a killed
     append had scaled gets its key ranges and policy back.
     """
-    return running.verb("sweep_scope", scope, options, show=_show_sweep, resumable=True)
+    from streamvault.manager.sweep import sweep_scope
+
+    command.call(sweep_scope, scope, options, show=_show_sweep, resumable=True)
 
 
 def _show_sweep(results: Results, report: SweepReport) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 from streamvault.cli.options import ArchiveArgument, NewStreamArgument, QueueArgument, option
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.cli.queue_ import show as show_queue
-from streamvault.cli.running import Running
+from streamvault.cli.running import RunningCommand
 from streamvault.common.errors import Usage
 from streamvault.common.units import bytes_text, count_text, seconds_text
 from streamvault.requests.reports import (
@@ -22,13 +22,15 @@ from streamvault.requests.reports import (
 
 
 def request_restore(
-    archive: ArchiveArgument, stream: NewStreamArgument, options: RequestOptions, *, running: Running
-) -> int:
+    archive: ArchiveArgument, stream: NewStreamArgument, options: RequestOptions, *, command: RunningCommand
+) -> None:
     """Queue a restore for a worker.
 
     Prints the request's id; `work` processes it.
     """
-    return running.verb("request_restore", archive, stream, options, show=_show)
+    from streamvault.requests.show import request_restore
+
+    command.call(request_restore, archive, stream, options, show=_show)
 
 
 def _show(results: Results, report: RequestReport) -> None:
@@ -47,26 +49,27 @@ def work(
     *,
     once: Annotated[bool, option("--once", "Process the waiting requests, then stop.")] = False,
     dry_run: Annotated[bool, option("--dry-run", "Only show the requests.")] = False,
-    running: Running,
-) -> int:
+    command: RunningCommand,
+) -> None:
     """Process the requests of a queue until interrupted.
 
     Prints a line (with --json an object) for each finished request, and one at the end. A request that cannot be
     processed is moved to the failed ones, and the exit code reports the failure.
     """
+    from streamvault.requests.work import work_queue
+
     if dry_run:
-        return show_queue(queue, running=running)
-    with running.command(resumable=True) as command:
-        if once and options.idle is not None:
-            raise Usage("--once and --idle are mutually exclusive", todo="Give only one of them.")
+        show_queue(queue, command=command)
+        return
+    if once and options.idle is not None:
+        raise Usage("--once and --idle are mutually exclusive", todo="Give only one of them.")
 
-        def finished(request: FinishedRequest) -> None:
-            with suppress(OutputClosed):
-                command.write(request.to_json(), lambda results: results.line(_line(request)))
+    def finished(request: FinishedRequest) -> None:
+        with suppress(OutputClosed):
+            command.write(request.to_json(), lambda results: results.line(_line(request)))
 
-        given = {**options.keywords(), **({"idle": 0.0} if once else {})}
-        command.call("work_queue", queue, WorkArguments(**given, finished=finished), show=_show_work)
-    return command.exit_code
+    given = WorkArguments(**{**options.keywords(), **({"idle": 0.0} if once else {})}, finished=finished)
+    command.call(work_queue, queue, given, show=_show_work, resumable=True)
 
 
 def _line(request: FinishedRequest) -> str:

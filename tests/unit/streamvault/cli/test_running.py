@@ -14,20 +14,20 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, PlainSerializer
 
-import streamvault
 from streamvault.cli import main
 from streamvault.cli.imports import without_collector
 from streamvault.cli.output import Results
 from streamvault.cli.running import LogLevel, Running
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
+from streamvault.common.options import Watched, verb
 from streamvault.common.progress import Progress
 from streamvault.exporter.reports import ExportReport
+from streamvault.manifests.verbs import show
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream, StreamStoreUnavailable
 
 REPORT = ExportReport(archive="s3://bucket/sales/orders", generation=2, events=3, warnings=("told again", "once"))
@@ -36,7 +36,7 @@ REPORT = ExportReport(archive="s3://bucket/sales/orders", generation=2, events=3
 def test_garbage_is_collected_while_a_verb_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The collector rests only while modules are imported."""
     seen: list[bool] = []
-    monkeypatch.setattr(streamvault, "list_archives", lambda *_, **__: seen.append(gc.isenabled()))
+    monkeypatch.setattr(show, "list_archives", lambda *_, **__: seen.append(gc.isenabled()))
     assert main(["ls", "file:///tmp"]) == 1
     assert seen == [True]
 
@@ -50,7 +50,8 @@ def test_garbage_is_collected_after_an_import_that_fails() -> None:
 
 def command(work: Callable[[Progress], Any], *, as_json: bool = False, debug: bool = False, code: int = 0) -> int:
     running = Running(as_json, LogLevel.DEBUG if debug else LogLevel.WARNING)
-    with running.command(resumable=True) as begun:
+    with running.command() as begun:
+        begun.resumable = True
         value = work(begun.progress)
         begun.exit_code = code
         begun.write({"value": value}, lambda results: results.line(f"result: {value}"))
@@ -171,10 +172,9 @@ def test_only_the_result_reaches_standard_output(
     assert capfd.readouterr().out == "after the command\n"
 
 
-def test_repeated_warning_is_printed_once_and_the_whole_process_is_timed(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def export(_stream: str, progress: Progress) -> ExportReport:
+def test_repeated_warning_is_printed_once_and_the_whole_process_is_timed(capfd: pytest.CaptureFixture[str]) -> None:
+    @verb(Watched)
+    def export(_options: Watched, progress: Progress) -> ExportReport:
         progress.begin("exporting", 100)
         progress.warn("told again")
         progress.advance(1, 100)
@@ -182,8 +182,9 @@ def test_repeated_warning_is_printed_once_and_the_whole_process_is_timed(
         progress.end()
         return REPORT
 
-    monkeypatch.setattr(streamvault, "export_stream", SimpleNamespace(with_options=export), raising=False)
-    assert Running(as_json=True).verb("export_stream", "a stream", show=lambda *_: None) == 0
+    with Running(as_json=True).command() as begun:
+        begun.call(export, Watched(), show=lambda *_: None)
+    assert begun.exit_code == 0
     out, err = capfd.readouterr()
     assert err == "warning: told again\nwarning: once\n"
     assert json.loads(out)["total_seconds"] > 0
@@ -267,7 +268,8 @@ SLEEPER = """
 import sys, time
 from streamvault.cli.running import Running, terminate_as_interrupt
 
-with terminate_as_interrupt(), Running(as_json=True).command(resumable=True) as command:
+with terminate_as_interrupt(), Running(as_json=True).command() as command:
+    command.resumable = True
     print("ready", file=sys.stderr, flush=True)
     time.sleep(60)
 sys.exit(command.exit_code)
