@@ -84,7 +84,7 @@ class Chart:
 def archive_charts(history: ArchiveHistory) -> list[Chart]:
     """Return an archive's charts."""
     charts = [_rates(history)] if len(history.points) > 1 else []
-    generations = generations_chart(history.points, history.expired)
+    generations = generations_chart(history.points, history.listing.dropped)
     return [*charts, generations, segments_chart(history.segments, "archived")]
 
 
@@ -93,14 +93,14 @@ def _rates(history: ArchiveHistory) -> Chart:
         "Colour: bytes per second of each segment between the tails of two generations.",
         "Grey: not known, as nothing tells when the first event of the first generation was written.",
     ]
-    if history.joined > 1:
-        notes.append(f"Up to {history.joined:,} neighbouring generations are drawn as one.")
-    if history.left_out:
-        notes.append(f"{history.left_out:,} marks with few bytes are left out.")
+    if history.drawn.joined > 1:
+        notes.append(f"Up to {history.drawn.joined:,} neighbouring generations are drawn as one.")
+    if history.drawn.left_out:
+        notes.append(f"{history.drawn.left_out:,} marks with few bytes are left out.")
     if len(history.newest.epochs) > 1:
         notes.append("If the stream scaled between two generations, its epochs share the time between them.")
     keys = {one.segment: one.keys for one in history.segments}
-    rows = [_row(part, keys[part.segment]) for part in history.parts]
+    rows = [_row(part, keys[part.segment]) for part in history.drawn.parts]
     rate = alt.Color(
         "rate:Q",
         title="bytes/s",

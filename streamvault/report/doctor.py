@@ -8,10 +8,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
-from queue import Empty, SimpleQueue
 
 from streamvault.common.errors import Failed, Problem
 from streamvault.common.options import verb
@@ -97,26 +97,25 @@ class _Chain:
     """Checks that are made one after the other, in a thread that is abandoned if it hangs."""
 
     def __init__(self, checks: Sequence[_Check]) -> None:
-        self._checks = checks
-        self._done: SimpleQueue[SetupCheck | Exception] = SimpleQueue()
+        self._checks = [(check, Future[SetupCheck]()) for check in checks]
+        # no pool: the end of the process would wait for its threads
         self._thread = threading.Thread(target=self._run, name="check", daemon=True)
         self._thread.start()
 
     def results(self, ends: float, limit: float) -> Iterator[SetupCheck]:
         """Yield what was found by each check; the one that has not ended in time has failed."""
         reason = ""
-        for check in self._checks:
+        for check, future in self._checks:
             if reason:
                 yield SetupCheck(name=check.name, verdict="not checked", found=reason)
                 continue
-            try:
-                result = self._done.get(timeout=max(0.0, ends - time.monotonic()))
-            except Empty:
+            wait([future], timeout=max(0.0, ends - time.monotonic()))
+            if future.done():
+                result = future.result()
+            else:
                 todo = "Check that the server runs and is not overloaded, or allow more time with --time-limit."
                 result = SetupCheck(name=check.name, verdict="failed", found=f"no answer within {limit:g} s", todo=todo)
                 reason = f"{check.name} has not answered"
-            if isinstance(result, Exception):
-                raise result
             if check.needed and result.verdict == "failed":
                 reason = reason or f"{check.name} failed"
             yield result
@@ -127,7 +126,7 @@ class _Chain:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        for check in self._checks:
+        for check, future in self._checks:
             try:
                 result = SetupCheck(name=check.name, verdict="ok", found=check.run())
             except _NotChecked as reason:
@@ -136,9 +135,9 @@ class _Chain:
                 found = f"{problem.what}: {problem.where}" if problem.where else problem.what
                 result = SetupCheck(name=check.name, verdict="failed", found=found, todo=problem.todo)
             except Exception as error:  # noqa: BLE001  (a bug, for the thread that waits)
-                self._done.put(error)
+                future.set_exception(error)
                 return
-            self._done.put(result)
+            future.set_result(result)
             if check.needed and result.verdict == "failed":
                 return
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate, chain, islice
 from math import ceil
+from typing import Self
 
 from streamvault.layouts.keys import manifest_key
 from streamvault.layouts.layout import open_layout
@@ -119,35 +120,39 @@ class RestorePoint:
     lock: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ArchiveHistory:
-    """What an archive's manifests tell.
+    """What an archive's manifests tell, and, once `complete` has asked for it, what the store says of the objects.
 
     Attributes:
-        uri: the archive's URI.
+        archive: the archive.
+        listing: its generations in force.
         newest: the newest manifest.
-        expired: the newest generation that has expired; 0 if none has.
         points: the original generations in force, in order.
         segments: every segment of the stream, with what the archive has of it.
-        parts: what was written between the generations.
-        joined: how many neighbouring generations are drawn as one in `parts`.
-        left_out: how many parts there are besides, those with the fewest bytes.
+        drawn: what was written between the generations.
         objects: number of data objects; an estimate for chunks.
         storage_class: of the newest layout's first objects; empty if the store has no classes.
         warnings: what is not known, and why.
     """
 
-    uri: str
+    archive: Archive
+    listing: Listing
     newest: Manifest
-    expired: int
-    points: tuple[RestorePoint, ...]
+    points: list[RestorePoint]
     segments: tuple[DrawnSegment, ...]
-    parts: tuple[DrawnPart, ...]
-    joined: int
-    left_out: int
+    drawn: DrawnParts
     objects: int
-    storage_class: str
-    warnings: tuple[str, ...]
+    storage_class: str = ""
+    warnings: tuple[str, ...] = ()
+
+    def complete(self, most: int) -> Self:
+        """Add what the store says of the objects; ``most`` as for `read_history`."""
+        locks, self.warnings = _locks(self.archive, self.listing)
+        self.points = [replace(one, lock=locks.get(one.merged or one.generation, "")) for one in self.points]
+        self.storage_class = _storage_class(self.archive, self.newest)
+        self.drawn.limit(most)
+        return self
 
     @property
     def events(self) -> int:
@@ -179,46 +184,15 @@ def read_history(archive: Archive, most: int = MAX_MARKS, listing: Listing | Non
 
     def read(now: Listing) -> ArchiveHistory:
         manifests = map(archive.read_manifest, archive.in_force(now))
-        return gather_history(archive, now, manifests, most).history(most)
+        return gather_history(archive, now, manifests, most).complete(most)
 
     return archive.stable(read, listing)
 
 
-@dataclass(frozen=True, slots=True)
-class GatheredHistory:
-    """What the manifests of an archive tell; attributes as of `ArchiveHistory`."""
-
-    archive: Archive
-    listing: Listing
-    newest: Manifest
-    points: Sequence[RestorePoint]
-    segments: Sequence[DrawnSegment]
-    parts: _Parts
-    objects: int
-
-    def history(self, most: int) -> ArchiveHistory:
-        """Add what the store says of the objects; ``most`` as for `read_history`."""
-        locks, warnings = _locks(self.archive, self.listing)
-        self.parts.limit(most)
-        return ArchiveHistory(
-            uri=self.archive.uri,
-            newest=self.newest,
-            expired=self.listing.dropped,
-            points=tuple(replace(one, lock=locks.get(one.merged or one.generation, "")) for one in self.points),
-            segments=tuple(self.segments),
-            parts=self.parts.drawn(),
-            joined=self.parts.joined,
-            left_out=self.parts.left_out,
-            objects=self.objects,
-            storage_class=_storage_class(self.archive, self.newest),
-            warnings=tuple(warnings),
-        )
-
-
-def gather_history(archive: Archive, listing: Listing, manifests: Iterable[Manifest], most: int) -> GatheredHistory:
+def gather_history(archive: Archive, listing: Listing, manifests: Iterable[Manifest], most: int) -> ArchiveHistory:
     """Read the manifests of all generations in force, in order, one at a time; the rest as for `read_history`."""
     points: list[RestorePoint] = []
-    parts, totals = _Parts(most), dict[SegmentId, list[int]]()
+    drawn, totals = DrawnParts(most), dict[SegmentId, list[int]]()
     objects = 0
     steps = (step for manifest in manifests for step in _steps(manifest))
     begun = list(islice(steps, 2))
@@ -240,7 +214,7 @@ def gather_history(archive: Archive, listing: Listing, manifests: Iterable[Manif
                 holds=listing.holds.get(last, ()),
             )
         )
-        parts.add(step, begin)
+        drawn.add(step, begin)
         at = step.created
         if step.generation == last:
             layout = open_layout(newest.layout)
@@ -250,7 +224,7 @@ def gather_history(archive: Archive, listing: Listing, manifests: Iterable[Manif
                 total[1] += entry.events
                 objects += layout.object_count(ceil(entry.bytes / newest.range_size), entry.events)
     segments = tuple(spans_of([epoch.value() for epoch in newest.epochs], totals))
-    return GatheredHistory(archive, listing, newest, points, segments, parts, objects)
+    return ArchiveHistory(archive, listing, newest, points, segments, drawn, objects)
 
 
 def spans_of(epochs: Sequence[Epoch], totals: Mapping[SegmentId, Sequence[int | None]]) -> Iterator[DrawnSegment]:
@@ -316,7 +290,7 @@ def _missing(manifest: Manifest, segment: SegmentId, start: int, end: int) -> in
     return sum(max(min(gap.end, end) - max(gap.start, start), 0) for gap in manifest.gaps if gap.id == segment)
 
 
-class _Parts:
+class DrawnParts:
     """The parts of segments, those of neighbouring generations joined once there are too many.
 
     Attributes:
@@ -381,29 +355,30 @@ class _Parts:
 
     @property
     def left_out(self) -> int:
-        """How many parts `drawn` leaves out."""
+        """How many parts `parts` leaves out."""
         return max(len(self._held) - self._most, 0)
 
-    def drawn(self) -> tuple[DrawnPart, ...]:
-        """Return the parts in order; of a stream with more segments than a chart can have, those with most bytes."""
+    @property
+    def parts(self) -> tuple[DrawnPart, ...]:
+        """The parts in order; of a stream with more segments than a chart can have, those with most bytes."""
         most = sorted(self._held.values(), key=lambda part: part.bytes, reverse=True)[: self._most]
         return tuple(sorted(most, key=lambda part: (part.step, part.segment)))
 
 
-def _locks(archive: Archive, listing: Listing) -> tuple[dict[int, str], list[str]]:
+def _locks(archive: Archive, listing: Listing) -> tuple[dict[int, str], tuple[str, ...]]:
     found: dict[int, str] = {}
     try:
         locks = archive.root.open_locks()
         if locks is None:
-            return found, []
+            return found, ()
         for span in listing.spans[-LOCKS_READ:]:
             lock = locks.lock_of(archive.prefix + manifest_key(span))
             if lock is not None:
                 found[span.last] = f"{lock.reason}{f' until {lock.until:%Y-%m-%d %H:%M}' if lock.until else ''}"
     except AccessDenied as problem:
-        return found, [f"The locks are not shown: {problem}"]
+        return found, (f"The locks are not shown: {problem}",)
     more = len(listing.spans) > LOCKS_READ
-    return found, [f"Locks are shown for the newest {LOCKS_READ} generations only."] if more else []
+    return found, (f"Locks are shown for the newest {LOCKS_READ} generations only.",) if more else ()
 
 
 def _storage_class(archive: Archive, newest: Manifest) -> str:

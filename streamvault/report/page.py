@@ -82,7 +82,7 @@ def archive_section(anchor: str, title: str, history: ArchiveHistory, unarchived
         _fact("segments, epochs", f"{len(history.segments):,}, {len(epochs):,}"),
         _fact("layout", f"{newest.layout} ({newest.compression})" if newest.compression else newest.layout),
         _fact("read back", f"{sum(point.checked for point in points):,} of {len(points):,}"),
-        _fact("expired", f"up to generation {history.expired}" if history.expired else "none"),
+        _fact("expired", f"up to generation {history.listing.dropped}" if history.listing.dropped else "none"),
         _fact("tags", ", ".join(newest.configuration.tags) or "none"),
         _fact("stream sealed", "yes" if newest.sealed else "no"),
     ]
@@ -98,11 +98,11 @@ def archive_section(anchor: str, title: str, history: ArchiveHistory, unarchived
     return PageSection(
         anchor=anchor,
         title=title,
-        uri=history.uri,
+        uri=history.archive.uri,
         facts=facts,
         charts=archive_charts(history),
         warnings=history.warnings,
-        points=[_point(history.uri, point) for point in reversed(points[-MAX_POINTS:])],
+        points=[_point(history.archive.uri, point) for point in reversed(points[-MAX_POINTS:])],
         points_note=f"The newest first{more}. STREAM stands for the new stream's URI.",
         costs=costs,
         costs_note=_costs_note(history),

@@ -19,7 +19,7 @@ from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.show import find_archives
 from streamvault.objectstore.store import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
-from streamvault.report.history import MAX_MARKS, GatheredHistory, gather_history, read_history, spans_of
+from streamvault.report.history import MAX_MARKS, ArchiveHistory, gather_history, read_history, spans_of
 from streamvault.report.reports import PageReport, ReportOptions
 from streamvault.report.status import unarchived_bytes
 from streamvault.streamstore.cuts import sealed_ends
@@ -132,29 +132,33 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
         raise Usage("--stream is of one archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
     numbers = count(1)
 
-    def gather(archive: Archive, listing: Listing, manifests: Iterable[Manifest]) -> GatheredHistory | None:
+    def gather(archive: Archive, listing: Listing, manifests: Iterable[Manifest]) -> ArchiveHistory | None:
         number = next(numbers)
         return gather_history(archive, listing, manifests, MAX_MARKS // number) if number <= MAX_SECTIONS else None
 
-    held = [(one.summary, one.gathered) for one in find_archives(place, gather=gather)]
-    found = [summary for summary, _ in held]
+    held = [(one.summary, one.archive, one.gathered) for one in find_archives(place, gather=gather)]
+    found = [summary for summary, *_ in held]
     if not found:
         raise NoSuchArchive("no archives", where=place, todo="'streamvault ls ROOT' lists the archives.")
     root = RootAddress.parse(place).resolve().uri
     names = [one.name_below(root) for one in found]
-    drawn = [at for at, one in enumerate(found) if not (one.problem or one.table) and one.generations_in_force]
+    drawn = [
+        (at, archive)
+        for at, (one, archive, _) in enumerate(held)
+        if archive and not (one.problem or one.table) and one.generations_in_force
+    ]
     warnings = [f"{one.archive}: {one.problem}" for one in found if one.problem]
     if len(drawn) > MAX_SECTIONS:
         warnings.append(f"charts are drawn for up to {MAX_SECTIONS} archives; there are {len(drawn):,}: name one")
         drawn = []
     sections, generations = [], 0
-    for at in drawn:
-        most, gathered = MAX_MARKS // len(drawn), held[at][1]
+    for at, archive in drawn:
+        most, gathered = MAX_MARKS // len(drawn), held[at][2]
         # others were gathered that cannot be read
-        history = gathered.history(most) if gathered else read_history(Archive.open(found[at].archive), most)
+        history = gathered.complete(most) if gathered else read_history(archive, most)
         generations += len(history.points)
         sections.append(archive_section(f"a{at}", names[at], history))
-    anchors = {at: f"a{at}" for at in drawn}
+    anchors = {at: f"a{at}" for at, _ in drawn}
     index = [index_row(anchors.get(at, ""), names[at], one) for at, one in enumerate(found)]
     page = ReportPage(
         title=f"Archives below {root}", subtitle=count_text(len(found), "archive"), sections=sections, index=index

@@ -69,7 +69,7 @@ def drawn() -> ArchiveHistory:
 
 
 def test_parts_have_the_bytes_between_two_tails_and_the_time_between_them(drawn: ArchiveHistory) -> None:
-    found = {(part.generations[0], part.segment): part for part in drawn.parts}
+    found = {(part.generations[0], part.segment): part for part in drawn.drawn.parts}
     second = found[2, LEFT]
     assert (second.bytes, second.events, second.offsets, second.seconds) == (600, 1, (100, 700), 600)
     assert (second.begin, second.end) == (CREATED, CREATED + timedelta(minutes=10))
@@ -81,7 +81,7 @@ def test_parts_have_the_bytes_between_two_tails_and_the_time_between_them(drawn:
 
 def test_epochs_between_two_tails_share_the_time_between_them(drawn: ArchiveHistory) -> None:
     begin, end = CREATED + timedelta(minutes=10), CREATED + timedelta(minutes=30)
-    times = {part.segment: (part.begin, part.end) for part in drawn.parts if part.generations[0] == 3}
+    times = {part.segment: (part.begin, part.end) for part in drawn.drawn.parts if part.generations[0] == 3}
     middle = begin + (end - begin) / 2
     assert times == {LEFT: (begin, middle), RIGHT: (begin, end), NEW[0]: (middle, end), NEW[1]: (middle, end)}
     for at in (begin, middle):
@@ -93,14 +93,14 @@ def test_epochs_between_two_tails_share_the_time_between_them(drawn: ArchiveHist
 def test_segment_that_was_sealed_right_after_a_tail_is_not_drawn_behind_it() -> None:
     first = taken(generation({LEFT: [[b"a"]], RIGHT: [[b"b"]]}), 0)
     second = taken(generation({RIGHT: [[b"c"]], NEW[1]: [[b"d"]]}, before=first.manifest, epochs=SPLIT), 10)
-    found = [part for part in read_history(archived(first, second)).parts if part.generations == (2, 2)]
+    found = [part for part in read_history(archived(first, second)).drawn.parts if part.generations == (2, 2)]
     assert {part.segment for part in found} == {RIGHT, *NEW}
     assert {(part.begin, part.end) for part in found} == {(CREATED, CREATED + timedelta(minutes=10))}
 
 
 def test_points_and_segments_have_totals_and_gaps(drawn: ArchiveHistory) -> None:
     assert [point.gaps for point in drawn.points] == [0, 50, 0, 0]
-    assert drawn.bytes == sum(part.bytes for part in drawn.parts) == sum(one.bytes or 0 for one in drawn.segments)
+    assert drawn.bytes == sum(part.bytes for part in drawn.drawn.parts) == sum(one.bytes or 0 for one in drawn.segments)
     assert drawn.events == drawn.objects == 8
     assert [(one.segment, one.first, one.last, one.is_open) for one in drawn.segments] == [
         (LEFT, 0, 0, False),
@@ -114,17 +114,18 @@ def test_too_many_parts_are_joined_and_nothing_is_lost() -> None:
     archive = archived(*four())
     whole = read_history(archive)
     joined = read_history(archive, 5)
-    assert (whole.joined, joined.joined) == (1, 4)
-    assert len(joined.parts) == 4
-    assert joined.bytes == sum(part.bytes for part in joined.parts)
-    found = {part.segment: part for part in joined.parts}
+    assert (whole.drawn.joined, joined.drawn.joined) == (1, 4)
+    assert len(joined.drawn.parts) == 4
+    assert joined.bytes == sum(part.bytes for part in joined.drawn.parts)
+    found = {part.segment: part for part in joined.drawn.parts}
     assert (found[RIGHT].generations, found[RIGHT].offsets) == ((1, 4), (0, 450))
     assert found[RIGHT].end == CREATED + timedelta(minutes=60)
     listing = archive.listing()
     gathered = gather_history(archive, listing, map(archive.read_manifest, listing.spans), 1000)
-    assert gathered.history(5) == joined
+    assert gathered.complete(5).drawn.parts == joined.drawn.parts
+    assert gathered.points == joined.points
     few = read_history(archive, 3)  # fewer than there are segments
-    assert (few.left_out, {part.segment for part in few.parts}) == (1, {LEFT, RIGHT, NEW[0]})
+    assert (few.drawn.left_out, {part.segment for part in few.drawn.parts}) == (1, {LEFT, RIGHT, NEW[0]})
 
 
 def test_merged_generation_is_drawn_as_the_originals(tmp_path: Path) -> None:
@@ -141,8 +142,10 @@ def test_merged_generation_is_drawn_as_the_originals(tmp_path: Path) -> None:
     found = read_history(archive_of(vault.root))
     assert [(point.merged, point.gaps) for point in found.points] == [(2, 0), (2, 80), (0, 0)]
     assert [replace(point, merged=0) for point in found.points] == list(plain.points)
-    assert [replace(part, events=None) for part in found.parts] == [replace(part, events=None) for part in plain.parts]
-    assert [part.events for part in found.parts] == [None] * 4 + [1, 1]
+    assert [replace(part, events=None) for part in found.drawn.parts] == [
+        replace(part, events=None) for part in plain.drawn.parts
+    ]
+    assert [part.events for part in found.drawn.parts] == [None] * 4 + [1, 1]
     assert found.segments == plain.segments
 
 
