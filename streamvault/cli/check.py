@@ -39,7 +39,7 @@ def _show(results: Results, report: CheckReport) -> None:
             "ranges": f"{report.ranges:,}, {read}",
             "checksums": _compared(report),
             "seed": "" if report.seed is None else str(report.seed),
-            "recorded": f"{generations_text(report.marked)} as read back" if report.marked else "",
+            "recorded": report.marked and f"{generations_text(report.marked)} as read back",
             "time": time_text(report),
         }
     )
@@ -109,8 +109,8 @@ def _show_warm(results: Results, report: WarmReport) -> None:
     earlier = report.cold - report.asked
     results.fields(
         {
-            "cold": f"{report.cold:,} objects, {bytes_text(report.bytes)}" if report.cold else "",
-            "requested": f"{report.asked:,} now, {earlier:,} before" if report.cold and not report.dry_run else "",
+            "cold": report.cold and f"{report.cold:,} objects, {bytes_text(report.bytes)}",
+            "requested": report.cold and not report.dry_run and f"{report.asked:,} now, {earlier:,} before",
             "time": seconds_text(report.total_seconds),
         }
     )

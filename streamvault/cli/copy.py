@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from streamvault.cli.join import print_places
-from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
+from streamvault.cli.lines import earlier_text, exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import SourceArgument, TargetArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import RunningCommand
-from streamvault.common.units import bytes_text, count_text, seconds_text
+from streamvault.common.units import count_text, seconds_text
 from streamvault.concat.reports import CopyReport
 from streamvault.replication.reports import CopyOptions, MoveOptions, MoveReport
 
@@ -32,17 +32,14 @@ def _show(results: Results, report: CopyReport) -> None:
     else:
         resumed = " (resumed an unfinished copy)" if report.resumed else ""
         results.line(f"copied {report.source} to {report.stream}{resumed}")
-    behind = f"{report.behind_bytes:,} bytes were written to the source since" if report.behind_bytes else ""
-    earlier = report.bytes - report.moved_bytes
-    counted = not (report.dry_run or report.unchanged)
     results.fields(
         {
             "bytes": exact_text(report.bytes),
-            "of these": f"{bytes_text(earlier)} copied by an earlier run" if earlier > 0 and counted else "",
-            "behind": behind,
+            "of these": not report.unchanged and earlier_text(report, "copied"),
+            "behind": report.behind_bytes and f"{report.behind_bytes:,} bytes were written to the source since",
             "segments": f"{report.segments:,}" + (f" in {count_text(report.epochs, 'epoch')}" if report.epochs else ""),
-            "head": "moved, as the source was truncated" if report.truncated else "",
-            "compared": "read back and equal" if report.read_back and not report.dry_run else "",
+            "head": report.truncated and "moved, as the source was truncated",
+            "compared": report.read_back and not report.dry_run and "read back and equal",
             "time": time_text(report),
         }
     )

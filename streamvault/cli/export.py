@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from streamvault.cli.lines import cost_fields, exact_text, plan_fields, print_groups, time_text
+from streamvault.cli.lines import cost_fields, earlier_text, exact_text, plan_fields, print_groups, time_text
 from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import RunningCommand
-from streamvault.common.units import bytes_text, events_text
+from streamvault.common.units import events_text
 from streamvault.exporter.reports import ExportOptions, ExportReport
 
 
@@ -33,16 +33,15 @@ def _show(results: Results, report: ExportReport) -> None:
         results.line(f"wrote generation {report.generation} of {report.archive}{resumed}")
     about = "about " if report.events_estimated else ""
     events = events_text(report.events, report.bytes)
-    earlier = report.bytes - report.moved_bytes
     results.fields(
         {
             **plan_fields(report),
             "events": events and about + events,
             "bytes": exact_text(report.bytes),
-            "of these": f"{bytes_text(earlier)} archived by an earlier run" if earlier and not report.dry_run else "",
-            "ranges": f"{about}{report.ranges:,}" if report.ranges else "",
+            "of these": earlier_text(report, "archived"),
+            "ranges": report.ranges and f"{about}{report.ranges:,}",
             "fingerprint": report.fingerprint,
-            "gaps": f"{len(report.gaps):,} (see the warnings)" if report.gaps else "",
+            "gaps": report.gaps and f"{len(report.gaps):,} (see the warnings)",
             **cost_fields(report.cost),
             "time": time_text(report),
         }

@@ -30,25 +30,19 @@ def _show(results: Results, report: HandoffReport) -> None:
     if report.added:
         would = "would write" if report.dry_run else "wrote"
         results.line(f"{would} {generations_text(report.added)} of {report.table}")
-    fields = {"table": report.location, "columns": ", ".join(report.columns)}
-    if report.added:
-        is_estimate = report.dry_run and report.stream
-        fields["events"] = f"{'about ' if is_estimate else ''}{report.events:,}"
-        fields["bytes"] = exact_text(report.bytes)
-        fields["files"] = f"{report.files:,}"
-        if not report.dry_run:
-            fields["file bytes"] = exact_text(report.file_bytes)
-    if report.gaps:
-        fields["gaps"] = f"{len(report.gaps):,} (see the warnings)"
-    if report.undecoded:
-        fields["not decoded"] = f"{report.undecoded:,} (see the column _error)"
-    if report.registered:
-        fields["registered"] = generations_text(report.registered)
-    if report.raw_segments:
-        fields["raw table"] = f"{report.raw_segments:,} segments"
+    about = "about " if report.dry_run and report.stream else ""
     results.fields(
         {
-            **fields,
+            "table": report.location,
+            "columns": ", ".join(report.columns),
+            "events": report.added and f"{about}{report.events:,}",
+            "bytes": report.added and exact_text(report.bytes),
+            "files": report.added and f"{report.files:,}",
+            "file bytes": report.added and not report.dry_run and exact_text(report.file_bytes),
+            "gaps": report.gaps and f"{len(report.gaps):,} (see the warnings)",
+            "not decoded": report.undecoded and f"{report.undecoded:,} (see the column _error)",
+            "registered": generations_text(report.registered),
+            "raw table": report.raw_segments and f"{report.raw_segments:,} segments",
             **cost_fields(report.cost),
             "time": time_text(report),
         }

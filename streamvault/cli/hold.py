@@ -59,13 +59,12 @@ def _show(results: Results, report: DeleteReport) -> None:
         {
             "generations": generations_text(report.generations).partition(" ")[2],
             "unfinished": generations_text(report.unfinished_generations),
-            "resumed": f"an unfinished deletion of an earlier run, says {report.decision}" if report.resumed else "",
+            "resumed": report.resumed and f"an unfinished deletion of an earlier run, says {report.decision}",
             "objects": f"{report.objects:,}",
             "bytes": exact_text(report.bytes),
             "tables that stay": ", ".join(report.tables),
-            "foreign objects that stay": f"{count_text(report.foreign_objects, 'object')}: {named}"
-            if report.foreign_objects
-            else "",
+            "foreign objects that stay": report.foreign_objects
+            and f"{count_text(report.foreign_objects, 'object')}: {named}",
             "time": time_text(report),
         }
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamvault.cli.lines import cost_fields, exact_text, print_groups, print_new_places, time_text
+from streamvault.cli.lines import cost_fields, earlier_text, exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import ArchiveArgument, NewStreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import RunningCommand
@@ -25,16 +25,15 @@ def import_(
 
 def _show(results: Results, report: ImportReport) -> None:
     results.line(_outcome(report))
-    earlier = report.bytes - report.moved_bytes
     results.fields(
         {
             "generation": str(report.generation),
-            "taken": exact_moment_text(report.created) if report.at else "",
+            "taken": report.at and exact_moment_text(report.created),
             "events": events_text(report.events, report.bytes),
             "bytes": exact_text(report.bytes),
-            "of these": f"{bytes_text(earlier)} restored by an earlier run" if earlier and not report.dry_run else "",
+            "of these": earlier_text(report, "restored"),
             "segments": f"{report.segments:,} in {count_text(report.epochs, 'epoch')}",
-            "gaps": f"{len(report.gaps):,}" if report.gaps else "",
+            "gaps": report.gaps and f"{len(report.gaps):,}",
             **cost_fields(report.cost),
             "time": time_text(report),
         }

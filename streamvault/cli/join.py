@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from streamvault.cli.lines import exact_text, time_text
+from streamvault.cli.lines import earlier_text, exact_text, time_text
 from streamvault.cli.options import argument, folder_as_uri, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import RunningCommand
-from streamvault.common.units import bytes_text
 from streamvault.concat.reports import AppendOptions, JoinOptions, PlaceReport, StitchReport
 
 SourcesArgument = Annotated[
@@ -52,15 +51,14 @@ def print_stitch(results: Results, report: StitchReport, verb: str, to: str) -> 
     done = f"would {begun}" if report.dry_run else f"{verb}ed"
     resumed = " (resumed an unfinished run)" if report.resumed and not report.dry_run else ""
     results.line(f"{done} {', '.join(report.sources)} {to} {report.stream}{resumed}")
-    earlier = report.bytes - report.moved_bytes
     results.fields(
         {
             "bytes": exact_text(report.bytes),
-            "of these": f"{bytes_text(earlier)} written by an earlier run" if earlier and not report.dry_run else "",
-            "segments": f"{report.segments:,}" if report.segments else "",
+            "of these": earlier_text(report, "written"),
+            "segments": report.segments and f"{report.segments:,}",
             "merged": ", ".join(report.merged_segments),
             "left out": ", ".join(report.left_out),
-            "commit": f"{report.commit_seconds:.2f} s" if report.commit_seconds else "",
+            "commit": report.commit_seconds and f"{report.commit_seconds:.2f} s",
             "time": time_text(report),
         }
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from streamvault.cli.output import Results
 from streamvault.common.errors import Problem
@@ -15,6 +15,8 @@ from streamvault.common.report import CarriedGroup, Cost, TimedReport
 from streamvault.common.units import bytes_text, count_text, seconds_text, size_text
 from streamvault.exporter.reports import ConvertReport, ExportReport
 from streamvault.scopes.reports import ScopeReport, StreamOutcome
+
+R = TypeVar("R")
 
 MAX_RENUMBERED = 20
 """How many renumbered segments are printed."""
@@ -25,6 +27,17 @@ def time_text(report: TimedReport) -> str:
     return f"{seconds_text(report.seconds)} (total {seconds_text(report.total_seconds)})"
 
 
+def earlier_text(report: Any, done: str) -> str:
+    """Return how many of a report's bytes an earlier run has moved; empty for none, and in a dry run.
+
+    Args:
+        report: has ``bytes``, ``moved_bytes`` and ``dry_run``.
+        done: what was done with them, such as ``copied``.
+    """
+    earlier = 0 if report.dry_run else report.bytes - report.moved_bytes
+    return f"{bytes_text(earlier)} {done} by an earlier run" if earlier > 0 else ""
+
+
 def exact_text(size: int) -> str:
     """Return a size in bytes, and in a larger unit if it has one: ``2,048 (2.0 KiB)``."""
     return f"{size:,} ({bytes_text(size)})" if size >= 1024 else str(size)
@@ -33,6 +46,22 @@ def exact_text(size: int) -> str:
 def price_text(usd: float, about: str) -> str:
     """Return a price in dollars; ``about`` is what stands before one that is estimated."""
     return f"{about}{usd:,.2f}" if usd >= 0.01 else "under 0.01"
+
+
+def print_table(
+    results: Results, columns: Mapping[str, Callable[[R], str]], rows: Sequence[R], figures: Container[str] = ()
+) -> None:
+    """Print the columns of a table that have something in them.
+
+    Args:
+        results: standard output.
+        columns: header → what the cell of a row says.
+        rows: the rows.
+        figures: the headers of the columns of figures.
+    """
+    cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
+    if shown := {name: column for name, column in cells.items() if any(column)}:
+        results.table({name: name in figures for name in shown}, list(zip(*shown.values(), strict=True)))
 
 
 def cost_fields(cost: Cost | None) -> dict[str, str]:

@@ -166,10 +166,11 @@ class Results:
         for text in texts:
             self.line(text)
 
-    def fields(self, fields: Mapping[str, str]) -> None:
-        """Write one name and value per line; skip empty values."""
-        width = max((len(name) for name, value in fields.items() if value), default=0)
-        self.write("".join(f"{name:<{width}}  {plain(value)}\n" for name, value in fields.items() if value))
+    def fields(self, fields: Mapping[str, object]) -> None:
+        """Write one name and value per line; skip values that are empty, false, 0 or None."""
+        shown = {name: plain(str(value)) for name, value in fields.items() if value}
+        width = max(map(len, shown), default=0)
+        self.write("".join(f"{name:<{width}}  {value}\n" for name, value in shown.items()))
 
     def json(self, value: Mapping[str, Any]) -> None:
         """Write one JSON object on one line."""

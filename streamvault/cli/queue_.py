@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
+from streamvault.cli.lines import print_table
 from streamvault.cli.options import QueueArgument, argument
 from streamvault.cli.output import Results
 from streamvault.cli.running import RunningCommand
@@ -70,14 +72,12 @@ def _show(results: Results, report: QueueReport) -> None:
 
 
 def _table(results: Results, what: str, shown: tuple[WaitingRequest, ...], count: int) -> None:
-    if not shown:
-        return
-    reasons = any(request.reason for request in shown)
-    columns = {what: False, "AGE": True, "REQUEST": False, **({"ERROR": False} if reasons else {})}
-    rows = [
-        (request.id, seconds_text(request.age_seconds), request.text, *((request.reason,) if reasons else ()))
-        for request in shown
-    ]
-    results.table(columns, rows)
-    if count > len(shown):
+    columns: dict[str, Callable[[WaitingRequest], str]] = {
+        what: lambda one: one.id,
+        "AGE": lambda one: seconds_text(one.age_seconds),
+        "REQUEST": lambda one: one.text,
+        "ERROR": lambda one: one.reason,
+    }
+    print_table(results, columns, shown, {"AGE"})
+    if shown and count > len(shown):
         results.line(f"and {count - len(shown):,} more")

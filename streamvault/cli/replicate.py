@@ -60,10 +60,9 @@ def _show(results: Results, report: ReplicateReport) -> None:
         {
             "rounds": f"{report.rounds:,} with something new",
             "bytes": exact_text(report.moved_bytes),
-            "retries": count_text(report.retries, "retry", "retries") if report.retries else "",
-            "lag": f"{seconds_text(report.lag_seconds)}, at most {seconds_text(report.most_lag_seconds)}"
-            if report.rounds
-            else "",
+            "retries": report.retries and count_text(report.retries, "retry", "retries"),
+            "lag": report.rounds
+            and f"{seconds_text(report.lag_seconds)}, at most {seconds_text(report.most_lag_seconds)}",
             "time": time_text(report),
         }
     )
@@ -96,13 +95,13 @@ def _show_promote(results: Results, report: PromoteReport) -> None:
     complete = report.source_sealed and not report.dry_run
     results.fields(
         {
-            "source": "sealed; the stream has all of it" if complete else "",
+            "source": complete and "sealed; the stream has all of it",
             "as of": ""
             if complete or report.unchanged
             else exact_moment_text(report.tail_time) or "no round was ever finished",
-            "last round": bytes_text(report.moved_bytes) if complete else "",
-            "cut-over": seconds_text(report.cutover_seconds) if complete else "",
-            "sealed": "yes, as the source was" if report.sealed else "",
+            "last round": complete and bytes_text(report.moved_bytes),
+            "cut-over": complete and seconds_text(report.cutover_seconds),
+            "sealed": report.sealed and "yes, as the source was",
             "time": seconds_text(report.total_seconds),
         }
     )

@@ -47,24 +47,20 @@ def _show(results: Results, report: RotateReport) -> None:
             **cost_fields(export.cost),
             "hold": report.hold and f"{report.hold}, {would and 'would be '}on generation {report.generation}",
             f"{would}read back": generations_text(report.checked) or "nothing; everything was read back before",
-            "would compare"
-            if would
-            else "compared": f"{count_text(report.ranges_compared, 'range')} with the stream before it loses them"
-            if report.ranges_compared
-            else "",
+            "would compare" if would else "compared": report.ranges_compared
+            and f"{count_text(report.ranges_compared, 'range')} with the stream before it loses them",
             "would expire" if would else "expired": generations_text(report.expired) or "nothing",
             "kept": kept + (f" until {stopped.until}" if stopped is not None and stopped.until else ""),
-            "deleted": f"{count_text(report.objects_deleted, 'object')}, {count_text(report.requests, 'request')}"
-            if report.objects_deleted
-            else "",
-            "to delete": f"{generations_text(report.queued)} and earlier ones, by a worker of the queue"
-            if report.queued
-            else "",
-            "resumed": "an unfinished deletion of an earlier run" if report.resumed else "",
+            "deleted": report.objects_deleted
+            and f"{count_text(report.objects_deleted, 'object')}, {count_text(report.requests, 'request')}",
+            "to delete": report.queued
+            and f"{generations_text(report.queued)} and earlier ones, by a worker of the queue",
+            "resumed": report.resumed and "an unfinished deletion of an earlier run",
             "archive has": generations_text(range(report.first_generation, report.generation + 1)),
-            "would truncate" if would else "truncated": "the stream, up to the end of the archived and verified data"
-            if report.truncated or (report.dry_run and report.cut is not None)
-            else "",
+            "would truncate" if would else "truncated": (
+                report.truncated or (report.dry_run and report.cut is not None)
+            )
+            and "the stream, up to the end of the archived and verified data",
             "time": time_text(report),
         }
     )
@@ -96,16 +92,13 @@ def _show_follow(results: Results, report: FollowReport) -> None:
             "generations": f"{report.made:,} written, in {count_text(report.rounds, 'round')}",
             "events": events_text(report.events, report.bytes),
             "bytes": exact_text(report.bytes),
-            "retries": f"{report.retries:,}" if report.retries else "",
-            "merged": f"{count_text(report.merges, 'time')}, {bytes_text(report.moved_bytes)} rewritten"
-            if report.merges
-            else "",
+            "retries": report.retries and f"{report.retries:,}",
+            "merged": report.merges
+            and f"{count_text(report.merges, 'time')}, {bytes_text(report.moved_bytes)} rewritten",
             "archive has": count_text(report.generations_in_force, "generation"),
-            "expired": count_text(report.expired_count, "generation") if report.expired_count else "",
-            "deleted": count_text(report.objects_deleted, "object") if report.objects_deleted else "",
-            "truncated": "the stream, up to the end of the archived and verified data"
-            if report.cut is not None
-            else "",
+            "expired": report.expired_count and count_text(report.expired_count, "generation"),
+            "deleted": report.objects_deleted and count_text(report.objects_deleted, "object"),
+            "truncated": report.cut is not None and "the stream, up to the end of the archived and verified data",
             "time": time_text(report),
         }
     )
@@ -133,18 +126,13 @@ def _show_compact(results: Results, report: CompactReport) -> None:
         )
     results.fields(
         {
-            "would join"
-            if would
-            else "joined": f"{bytes_text(report.moved_bytes)}, {count_text(report.joined, 'chunk')}"
-            if report.joined
-            else "",
-            "resumed": "an unfinished merge of an earlier run" if report.resumed_runs else "",
-            "deleted": f"{count_text(report.objects_deleted, 'object')} that had been replaced"
-            if report.objects_deleted
-            else "",
-            "replaced objects": f"may be deleted by any run after {exact_moment_text(report.waits_until)}"
-            if report.waits_until
-            else "",
+            "would join" if would else "joined": report.joined
+            and f"{bytes_text(report.moved_bytes)}, {count_text(report.joined, 'chunk')}",
+            "resumed": report.resumed_runs and "an unfinished merge of an earlier run",
+            "deleted": report.objects_deleted
+            and f"{count_text(report.objects_deleted, 'object')} that had been replaced",
+            "replaced objects": report.waits_until
+            and f"may be deleted by any run after {exact_moment_text(report.waits_until)}",
             "time": time_text(report),
         }
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
+from streamvault.cli.lines import print_table
 from streamvault.cli.options import argument, folder_as_uri
 from streamvault.cli.output import Results
 from streamvault.cli.running import RunningCommand
@@ -37,8 +38,6 @@ _Place = Annotated[
 RIGHT = frozenset({"NEWEST", "AGE", "HELD", "GAPS", "NOT ARCHIVED", "WAITING", "FAILED", "OLDEST", "LAG", "PID"})
 """Columns of figures."""
 
-R = TypeVar("R")
-
 
 def status(place: _Place, options: StatusOptions, *, command: RunningCommand) -> None:
     """Show how old and how complete archives are.
@@ -54,15 +53,15 @@ def status(place: _Place, options: StatusOptions, *, command: RunningCommand) ->
 def _show(results: Results, report: StatusReport) -> None:
     if not report.scope:
         if report.statuses:
-            _table(results, _archive_columns(report.root), report.statuses)
+            print_table(results, _archive_columns(report.root), report.statuses, RIGHT)
         else:
             results.line(f"no archives below {report.root}")
         return
     parts: list[tuple[Sequence[Any], Callable[[], None]]] = [
         ((*report.live_streams, *report.statuses), lambda: _show_streams(results, report)),
-        (report.queues, lambda: _table(results, QUEUES, report.queues)),
-        (report.replicas, lambda: _table(results, REPLICAS, report.replicas)),
-        (report.leases, lambda: _table(results, LEASES, report.leases)),
+        (report.queues, lambda: print_table(results, QUEUES, report.queues, RIGHT)),
+        (report.replicas, lambda: print_table(results, REPLICAS, report.replicas, RIGHT)),
+        (report.leases, lambda: print_table(results, LEASES, report.leases, RIGHT)),
     ]
     shown = [show for rows, show in parts if rows]
     for number, show in enumerate(shown):
@@ -97,7 +96,7 @@ def _show_streams(results: Results, report: StatusReport) -> None:
         "NEWEST": newest,
         "NOT ARCHIVED": lambda row: _unarchived(row[0]) if row[0] else "" if row[1] and row[1].table else "no stream",
     }
-    _table(results, columns, rows)
+    print_table(results, columns, rows, RIGHT)
 
 
 def _archived_name(one: ArchiveStatus | None) -> str:
@@ -147,18 +146,6 @@ LEASES: Mapping[str, Callable[[LeaseStatus], str]] = {
     "PID": lambda one: f"{one.pid}",
     "HOLDER": lambda one: "alive" if one.alive else "dead",
 }
-
-
-def _table(
-    results: Results,
-    columns: Mapping[str, Callable[[R], str]],
-    rows: Sequence[R],
-) -> None:
-    """Print the columns that have something in them."""
-    cells = {name: [cell(row) for row in rows] for name, cell in columns.items()}
-    shown = {name: column for name, column in cells.items() if any(column)}
-    if shown:
-        results.table({name: name in RIGHT for name in shown}, list(zip(*shown.values(), strict=True)))
 
 
 def _name(uri: str) -> str:
