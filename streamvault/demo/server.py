@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
@@ -69,17 +69,12 @@ def environment(endpoint: str) -> Iterator[None]:
         "NO_PROXY": HOST,
         "no_proxy": HOST,
     }
-    before = {name: os.environ.get(name) for name in (*settings, *_FOREIGN)}
-    _set({**settings, **dict.fromkeys(_FOREIGN)})
+    before = dict(os.environ)
+    for name in _FOREIGN:
+        os.environ.pop(name, None)
+    os.environ.update(settings)
     try:
         yield
     finally:
-        _set(before)
-
-
-def _set(settings: Mapping[str, str | None]) -> None:
-    for name, value in settings.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)

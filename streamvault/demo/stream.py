@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -22,24 +22,19 @@ _SEED = 2026
 def fill(store: StreamStore, name: StreamName, events: int) -> None:
     """Create the stream: three segments, 60% of the events, a split of a segment, the other events."""
     store.create_scope(name.scope)
-    configuration = StreamConfiguration(
-        scaling=Scaling(min_segments=3),
-        tags=("demo", "orders"),
-    )
+    configuration = StreamConfiguration(scaling=Scaling(min_segments=3), tags=("demo", "orders"))
     store.create_stream(name, configuration)
     orders = list(_orders(events))
     before_scale = events * 6 // 10
     _append(store, name, orders[:before_scale])
-    first, keys = next(iter(store.describe(name).epochs[-1].segments.items()))
-    middle = (keys.low + keys.high) / 2
-    store.scale(name, [first], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
+    _split(store, name, next(iter(store.describe(name).epochs[-1].segments)))
     # the number of segments open now; with another number, a real store would merge them again
     store.update_stream(name, replace(configuration, scaling=Scaling(min_segments=4)))
     _append(store, name, orders[before_scale:])
 
 
-def _orders(events: int) -> Iterator[tuple[str, bytes]]:
-    """Yield routing key and payload of each event, the same in every run."""
+def _orders(events: int) -> Iterator[tuple[float, bytes]]:
+    """Yield the place of the routing key and the payload of each event, the same in every run."""
     chance = random.Random(_SEED)  # noqa: S311  (test data, not a secret)
     payload = b""
     for number in range(events):
@@ -60,21 +55,29 @@ def _orders(events: int) -> Iterator[tuple[str, bytes]]:
             city = chance.choice(("Zürich", "Łódź", "東京", "São Paulo", "Αθήνα", "Paris"))
             cents = chance.randrange(100, 100_000)
             payload = f'{{"order": {number}, "customer": "{customer}", "city": "{city}", "cents": {cents}}}'.encode()
-        yield customer, payload
+        yield int.from_bytes(hashlib.sha256(customer.encode()).digest()[:6]) / 2**48, payload
 
 
-def _append(store: StreamStore, name: StreamName, orders: list[tuple[str, bytes]]) -> None:
-    """Write each event to the open segment that owns its routing key."""
+def _append(store: StreamStore, name: StreamName, events: Iterable[tuple[float, bytes]]) -> None:
+    """Write each event to the open segment that owns its place between 0 and 1."""
     segments = store.describe(name).epochs[-1].segments
     shares: dict[SegmentId, list[bytes]] = {segment: [] for segment in segments}
-    for key, payload in orders:
-        place = int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
-        owner = next(segment for segment, keys in segments.items() if keys.low <= place < keys.high)
-        shares[owner].append(payload)
+    for place, payload in events:
+        shares[_owner(segments, place)].append(payload)
     for segment, payloads in shares.items():
         with store.appender(name, segment) as appender:
             for block in frame_many(payloads):
                 appender.append(block)
+
+
+def _owner(segments: Mapping[SegmentId, KeyRange], place: float) -> SegmentId:
+    return next(segment for segment, keys in segments.items() if keys.low <= place < keys.high)
+
+
+def _split(store: StreamStore, name: StreamName, segment: SegmentId) -> None:
+    keys = store.describe(name).epochs[-1].segments[segment]
+    middle = (keys.low + keys.high) / 2
+    store.scale(name, [segment], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
 
 
 def events_of(store: StreamStore, name: StreamName) -> Iterator[tuple[EventPointer, bytes]]:
@@ -120,22 +123,13 @@ def grow(store: StreamStore) -> Iterator[int]:
     store.create_stream_and_scope(CLICKS, StreamConfiguration(scaling=Scaling(min_segments=2), tags=("demo", "clicks")))
     for number in range(ROUNDS):
         busy = 0.06 + 0.88 * number / ROUNDS
-        segments = dict(store.describe(CLICKS).epochs[-1].segments)
-        shares: dict[SegmentId, list[bytes]] = {segment: [] for segment in segments}
-        for _ in range(EVENTS):
-            place = busy + chance.uniform(-0.02, 0.02) if chance.random() < 0.6 else chance.random()
-            shares[_owner(segments, place)].append(chance.randbytes(chance.randrange(40, 400)))
-        for segment, payloads in shares.items():
-            with store.appender(CLICKS, segment) as appender:
-                for block in frame_many(payloads):
-                    appender.append(block)
+        _append(store, CLICKS, (_click(chance, busy) for _ in range(EVENTS)))
         yield number
-        split = _owner(segments, busy)
+        segments = store.describe(CLICKS).epochs[-1].segments
         if len(segments) < MOST_SEGMENTS:
-            keys = segments[split]
-            middle = (keys.low + keys.high) / 2
-            store.scale(CLICKS, [split], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
+            _split(store, CLICKS, _owner(segments, busy))
 
 
-def _owner(segments: dict[SegmentId, KeyRange], place: float) -> SegmentId:
-    return next(segment for segment, keys in segments.items() if keys.low <= place < keys.high)
+def _click(chance: random.Random, busy: float) -> tuple[float, bytes]:
+    place = busy + chance.uniform(-0.02, 0.02) if chance.random() < 0.6 else chance.random()
+    return place, chance.randbytes(chance.randrange(40, 400))
