@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+)
 
 from streamvault.common.errors import Conflict, Usage
+from streamvault.common.options import in_keywords
 from streamvault.common.plain_json import check_names
 from streamvault.common.units import LONGEST_SECONDS
-from streamvault.importer.options import FILLER_LIMIT, KeptRetention, Numbers, Offsets
-from streamvault.layouts.windows import WINDOW
+from streamvault.importer.options import Numbers, RestoreOptions
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.deleting import ExpiryRule, delete_expired
 from streamvault.objectstore.uri import RootAddress
@@ -114,8 +123,15 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class RestoreRequest(_Model):
-    """Restore an archive into a stream: the arguments of `streamvault.import_stream`."""
+WRITTEN = (
+    *("kind", "version", "archive", "stream", "from_cut", "to_cut", "generation", "at"),
+    *("offsets", "filler_limit", "numbers", "retention", "window", "read_back"),
+)
+"""The fields of a restore in the order in which they are written; others would follow."""
+
+
+class RestoreRequest(RestoreOptions):
+    """Restore an archive into a stream: the arguments of `streamvault.import_stream`; its options are those fields."""
 
     kind: Literal["restore"] = "restore"
     version: Literal[1] = 1
@@ -123,15 +139,17 @@ class RestoreRequest(_Model):
     stream: str
     from_cut: dict[str, int] | None = None
     to_cut: dict[str, int] | None = None
-    generation: Annotated[int, Field(ge=1)] | None = None
-    at: AwareDatetime | None = None
-    offsets: Offsets = "keep"
-    filler_limit: Annotated[int, Field(ge=0)] = FILLER_LIMIT
     # left out unless needed, as workers of earlier releases reject what they do not know
     numbers: Annotated[Numbers, Field(exclude_if=lambda numbers: numbers == "keep")] = "keep"
-    retention: KeptRetention = "keep"
-    window: Annotated[int, Field(gt=0)] = WINDOW
-    read_back: bool = False
+
+    @classmethod
+    def _plain(cls, keyword: str, value: Any) -> Any:  # noqa: ARG003
+        return value  # JSON has the value of an option, not a text that stands for it
+
+    @model_serializer(mode="wrap")
+    def _in_order(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = written(self)
+        return {name: fields[name] for name in (*WRITTEN, *fields) if name in fields}
 
     def __str__(self) -> str:
         return f"restore {self.archive} into {self.stream}"
@@ -192,14 +210,10 @@ class FailedRequest(_Model):
     tries: int
 
     def __str__(self) -> str:
-        try:
-            return str(decode_request(self.content))
-        except NotARequest:
-            return "an invalid request"
+        return text_of(self.content)
 
 
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
-_FAILED: TypeAdapter[FailedRequest] = TypeAdapter(FailedRequest)
 
 
 def encode(request: Request | FailedRequest) -> bytes:
@@ -214,24 +228,33 @@ def decode_request(content: bytes) -> Request:
     Raises:
         NotARequest: the entry is not a request, or its kind or version is not supported by this release.
     """
-    return _decoded(_REQUEST, content)
+    return _decoded(_REQUEST.validate_json, content)
+
+
+def text_of(content: bytes) -> str:
+    """Return the request of an entry as text for users."""
+    try:
+        return str(decode_request(content))
+    except NotARequest:
+        return "an invalid request"
 
 
 def decode_failed(content: bytes) -> FailedRequest:
     """Decode an entry of a queue of failed requests; raises as `decode_request`."""
     encoded, newline, request = content.partition(b"\n")
-    failed = _decoded(_FAILED, encoded)
+    failed = _decoded(FailedRequest.model_validate_json, encoded)
     if not newline:
         raise NotARequest("the failed request lacks the original request")
     return failed.model_copy(update={"content": request})
 
 
-def _decoded(adapter: TypeAdapter[T], content: bytes) -> T:
+def _decoded(validate: Callable[[bytes], T], content: bytes) -> T:
     try:
-        made = adapter.validate_json(content)
+        with in_keywords(RestoreRequest):
+            made = validate(content)
         check_names(content)
-    except ValueError as error:
-        why = str(error)
+    except (ValueError, Usage) as error:
+        why = str(error).removesuffix(".")
         if isinstance(error, ValidationError):
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from streamvault.common.errors import Usage
@@ -16,9 +16,9 @@ from streamvault.requests.queue import (
     RestoreRequest,
     check_queue,
     decode_failed,
-    decode_request,
     encode,
     open_queue,
+    text_of,
 )
 from streamvault.requests.reports import (
     ForeignBytes,
@@ -87,7 +87,7 @@ def drop_failed(queue: str) -> QueueReport:
         waiting, failed, dropped = place.waiting(create=False), place.failed(), 0
         if failed is not None:
             with Consumer(failed) as consumer:
-                dropped = consumer.run(_drop, idle_seconds=0).entries
+                dropped = consumer.run(lambda _: None, idle_seconds=0).entries
         return replace(_report(queue, waiting, failed), dropped=dropped)
 
 
@@ -119,7 +119,8 @@ def skip_foreign(queue: str, offset: int, options: SkipOptions) -> QueueReport:
 
 
 def _report(queue: str, waiting: QueueSegment, failed: QueueSegment | None) -> QueueReport:
-    there, gone = _contents(waiting, _waiting), _contents(failed, _failed) if failed is not None else _Contents()
+    there = _Contents(waiting, lambda content: (text_of(content), ""))
+    gone = _Contents(failed, _failed)
     foreign = [
         ForeignBytes(offset=one.offset, bytes=one.end - one.offset, in_failed_queue=part is gone, reason=one.why)
         for part in (there, gone)
@@ -159,60 +160,46 @@ def _put_back(failed_queue: QueueSegment, waiting: QueueSegment) -> int:
     return moved
 
 
-def _drop(_batch: Sequence[QueueEntry]) -> None:
-    """Do nothing: the consumer removes the entries it handled."""
-
-
-@dataclass
 class _Contents:
-    """What is outstanding in a queue: number of requests, their bytes, the first of them, and foreign bytes."""
+    """What is outstanding in a queue: number of requests, their bytes, the first of them, and foreign bytes.
 
-    count: int = 0
-    size: int = 0
-    shown: list[WaitingRequest] = field(default_factory=list)
-    foreign: list[NotAnEntry] = field(default_factory=list)
+    Args:
+        queue: the queue; None for one that does not exist.
+        describe: returns the text of an entry, and why it failed; empty if it waits.
+    """
+
+    def __init__(self, queue: QueueSegment | None, describe: Callable[[bytes], tuple[str, str]]) -> None:
+        self.count = self.size = 0
+        self.shown: list[WaitingRequest] = []
+        self.foreign: list[NotAnEntry] = []
+        now = time.time()
+        for one in outstanding(queue) if queue is not None else ():
+            if isinstance(one, NotAnEntry):
+                if len(self.foreign) < SHOWN:
+                    self.foreign.append(one)
+                continue
+            self.count += 1
+            self.size += one.end - one.offset
+            if self.count <= SHOWN:
+                text, reason = describe(one.content)
+                self.shown.append(
+                    WaitingRequest(
+                        id=str(one.name),
+                        text=text,
+                        put=datetime.fromtimestamp(one.put_time, UTC).isoformat(timespec="seconds"),
+                        age_seconds=round(max(now - one.put_time, 0.0), 1),
+                        bytes=one.end - one.offset,
+                        reason=reason,
+                    )
+                )
 
 
-def _contents(queue: QueueSegment, describe: Callable[[QueueEntry, float], WaitingRequest]) -> _Contents:
-    now, found = time.time(), _Contents()
-    for one in outstanding(queue):
-        if isinstance(one, NotAnEntry):
-            if len(found.foreign) < SHOWN:
-                found.foreign.append(one)
-            continue
-        found.count += 1
-        found.size += one.end - one.offset
-        if found.count <= SHOWN:
-            found.shown.append(describe(one, now))
-    return found
-
-
-def _waiting(entry: QueueEntry, now: float) -> WaitingRequest:
+def _failed(content: bytes) -> tuple[str, str]:
     try:
-        text = str(decode_request(entry.content))
-    except NotARequest:
-        text = "an invalid request"
-    return _row(entry, now, text, "")
-
-
-def _failed(entry: QueueEntry, now: float) -> WaitingRequest:
-    try:
-        failed = decode_failed(entry.content)
+        failed = decode_failed(content)
     except NotARequest as error:
-        return _row(entry, now, "an invalid failed request", str(error))
-    why = ": ".join(text for text in (failed.what, failed.where) if text)
-    return _row(entry, now, str(failed), why)
-
-
-def _row(entry: QueueEntry, now: float, text: str, error: str) -> WaitingRequest:
-    return WaitingRequest(
-        id=str(entry.name),
-        text=text,
-        put=datetime.fromtimestamp(entry.put_time, UTC).isoformat(timespec="seconds"),
-        age_seconds=round(max(now - entry.put_time, 0.0), 1),
-        bytes=entry.end - entry.offset,
-        reason=error,
-    )
+        return "an invalid failed request", str(error)
+    return str(failed), ": ".join(text for text in (failed.what, failed.where) if text)
 
 
 @verb(RequestOptions)
@@ -250,19 +237,18 @@ def request_restore(archive: str, stream: str, options: RequestOptions) -> Reque
         for name, cut in (("from_cut", options.from_cut), ("to_cut", options.to_cut))
         if cut is not None
     }
-    kept = {name: getattr(options, name) for name in RestoreOptions.keyword_fields()}
+    kept = options.shared_with(RestoreOptions).keywords()
     request = RestoreRequest(archive=archive, stream=stream, **{**kept, **cuts})
     check_queue(options.queue, create=False)
-    stored = request.model_dump(mode="json", exclude_none=True)
+    report = RequestReport(
+        queue=options.queue,
+        request=request.model_dump(mode="json", exclude_none=True),
+        text=str(request),
+        dry_run=options.dry_run,
+    )
     if options.dry_run:
-        return RequestReport(queue=options.queue, request=stored, text=str(request), dry_run=True)
+        return report
     with open_queue(options.queue) as place:
         waiting = place.waiting(create=True)
-        name_of_it = Producer(waiting).put(encode(request))
-        return RequestReport(
-            id=str(name_of_it),
-            queue=options.queue,
-            request=stored,
-            text=str(request),
-            outstanding_bytes=waiting.outstanding(),
-        )
+        name = str(Producer(waiting).put(encode(request)))
+        return replace(report, id=name, outstanding_bytes=waiting.outstanding())

@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
-from streamvault.common.options import verb
+from streamvault.common.options import in_keywords, verb
 from streamvault.common.progress import Progress
 from streamvault.common.units import seconds_text
 from streamvault.common.waiting import is_transient
 from streamvault.importer.import_ import import_stream
+from streamvault.importer.options import ImportOptions
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.requests.queue import (
     FailedRequest,
@@ -28,7 +29,7 @@ from streamvault.requests.queue import (
 )
 from streamvault.requests.reports import FinishedRequest, WorkArguments, WorkReport
 from streamvault.runner.opening import open_runner
-from streamvault.streamstore.queue import Consumer, Producer, QueueEntry, QueueMetrics, QueueSegment
+from streamvault.streamstore.queue import Consumer, Producer, QueueEntry, QueueSegment
 
 
 class RequestContext:
@@ -59,16 +60,10 @@ class RequestContext:
 
 def restore(request: RestoreRequest, context: RequestContext) -> dict[str, Any]:
     """Restore a stream; if the same request restored it already, only verify it."""
-    arguments = request.model_dump(exclude={"kind", "version", "archive", "stream"})
+    options = request.shared_with(ImportOptions).model_copy(update={"again": True, "master": context.master})
     context.start_runner()
-    report = import_stream(
-        request.archive,
-        request.stream,
-        **arguments,
-        again=True,
-        master=context.master,
-        progress=context.progress,
-    )
+    with in_keywords(ImportOptions):
+        report = import_stream.with_options(request.archive, request.stream, options, context.progress)
     for warning in report.warnings:
         context.progress.warn(warning)
     return report.to_json()
@@ -254,7 +249,17 @@ def work_queue(queue: str, options: WorkArguments, progress: Progress) -> WorkRe
             context.close()
         failed = place.failed()
         failed_bytes = failed.outstanding() if failed else 0
-    return _report(queue, processor, metrics, failed_bytes)
+    return WorkReport(
+        queue=queue,
+        done=processor.done,
+        failed=processor.failed,
+        failed_exit_codes=tuple(sorted(processor.exit_codes)),
+        unfinished=": ".join(text for text in (processor.current, processor.trouble) if text),
+        retries=metrics.retries,
+        outstanding_bytes=metrics.outstanding_bytes,
+        failed_bytes=failed_bytes,
+        latency_seconds=round(metrics.latency_seconds, 3),
+    )
 
 
 @contextmanager
@@ -270,17 +275,3 @@ def _stopped_after(consumer: Consumer, seconds: float | None) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _report(queue: str, processor: RequestProcessor, metrics: QueueMetrics, failed_bytes: int) -> WorkReport:
-    return WorkReport(
-        queue=queue,
-        done=processor.done,
-        failed=processor.failed,
-        failed_exit_codes=tuple(sorted(processor.exit_codes)),
-        unfinished=": ".join(text for text in (processor.current, processor.trouble) if text),
-        retries=metrics.retries,
-        outstanding_bytes=metrics.outstanding_bytes,
-        failed_bytes=failed_bytes,
-        latency_seconds=round(metrics.latency_seconds, 3),
-    )

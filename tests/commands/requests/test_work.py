@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from streamvault import drop_failed, request_restore, retry_failed, show_queue, 
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
+from streamvault.importer.options import ImportOptions
 from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.requests import work as handlers
 from streamvault.requests.queue import (
@@ -134,11 +136,10 @@ RESTORES = st.builds(
     archive=NAMES,
     stream=NAMES,
     from_cut=st.none() | st.dictionaries(NAMES, st.integers(0, 2**63 - 1), max_size=3),
-    generation=st.none() | st.integers(1, 2**31),
     at=st.none() | st.datetimes(timezones=st.just(UTC)),
     offsets=st.sampled_from(["keep", "shift"]),
     read_back=st.booleans(),
-)
+) | st.builds(RestoreRequest, archive=NAMES, stream=NAMES, generation=st.integers(1, 2**31), window=st.integers(2**24))
 DELETES = st.builds(DeleteRequest, root=NAMES, archive=NAMES, generation=st.integers(1, 2**31))
 
 
@@ -146,6 +147,18 @@ DELETES = st.builds(DeleteRequest, root=NAMES, archive=NAMES, generation=st.inte
 @given(RESTORES | DELETES)
 def test_requests_round_trip(request: RestoreRequest | DeleteRequest) -> None:
     assert decode_request(encode(request)) == request
+
+
+def test_restore_is_written_as_before() -> None:
+    request = RestoreRequest(
+        archive="a", stream="b", from_cut={"a/b/0.#epoch.0": 7}, at=datetime(2026, 1, 2, 3, tzinfo=UTC), numbers="map"
+    )
+    assert encode(request) == (
+        b'{"kind":"restore","version":1,"archive":"a","stream":"b","from_cut":{"a/b/0.#epoch.0":7},"to_cut":null,'
+        b'"generation":null,"at":"2026-01-02T03:00:00Z","offsets":"keep","filler_limit":1073741824,"numbers":"map",'
+        b'"retention":"keep","window":67108864,"read_back":false}'
+    )
+    assert b'"numbers"' not in encode(RestoreRequest(archive="a", stream="b"))
 
 
 @pytest.mark.parametrize(
@@ -157,6 +170,12 @@ def test_requests_round_trip(request: RestoreRequest | DeleteRequest) -> None:
         {"more": 1},
         {"stream": None},
         {"at": "2026-01-01T00:00:00"},
+        {"at": "2026-01-01T00:00:00Z", "generation": 1},
+        {"from_cut": "x"},
+        {"from_cut": {"a": None}},
+        {"window": 1},
+        {"window": "64MiB"},
+        {"read_back": "yes"},
     ],
 )
 def test_unknown_kind_version_or_field_is_refused(change: dict[str, Any]) -> None:
@@ -327,7 +346,7 @@ def test_interrupted_request_is_named_and_kept(queue: str, restoring: Restoring,
 
 
 def test_at_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[dict[str, Any]] = []
+    calls: list[ImportOptions] = []
 
     class Report:
         warnings = ()
@@ -335,18 +354,18 @@ def test_at_is_passed_on_only_if_it_is_set(queue: str, monkeypatch: pytest.Monke
         def to_json(self) -> dict[str, Any]:
             return {}
 
-    def import_stream(archive: str, stream: str, *, at: datetime | None = None, **options: Any) -> Report:
-        calls.append({"at": at, **options})
+    def with_options(archive: str, stream: str, options: ImportOptions, progress: Progress) -> Report:
+        calls.append(options)
         return Report()
 
     when = datetime(2026, 1, 2, tzinfo=UTC)
     request_restore(ARCHIVE, target(queue, 0), queue=queue, at=when)
     request_restore(ARCHIVE, target(queue, 1), queue=queue, generation=2)
-    monkeypatch.setattr(handlers, "import_stream", import_stream)
+    monkeypatch.setattr(handlers, "import_stream", SimpleNamespace(with_options=with_options))
     assert work(queue)[0].done == 2
-    assert [call["at"] for call in calls] == [when, None]
-    assert [call["generation"] for call in calls] == [None, 2]
-    assert all(call["again"] for call in calls), "a request may be done twice"
+    assert [call.at for call in calls] == [when, None]
+    assert [call.generation for call in calls] == [None, 2]
+    assert all(call.again for call in calls), "a request may be done twice"
 
 
 @pytest.mark.parametrize("fill", ["a", "\x01", "\ud800", "東"])
