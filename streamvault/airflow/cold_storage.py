@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from streamvault.airflow.aws import s3_client
 from streamvault.airflow.operators.warm import TIMEOUT_HOURS
 from streamvault.airflow.outcome import raising_for_airflow
-from streamvault.airflow.triggers import ArchiveReadableTrigger, Look, open_archive
+from streamvault.airflow.triggers import ArchiveReadableTrigger, open_archive
 from streamvault.common.progress import Progress
 from streamvault.common.units import parse_moment
 from streamvault.importer.import_ import generation_at
@@ -27,25 +27,6 @@ from streamvault.manifests.verbs.warm import (
     spans_of,
 )
 from streamvault.objectstore.s3.cold import BucketColdStorage
-
-
-def readable_look(asked: ArchiveReadableTrigger) -> Look:
-    """Return what looks whether all objects can be read; what could be read is not listed again.
-
-    Raises:
-        Problem, AirflowFailException: the connection is not valid.
-    """
-    storage = _storage(open_archive(asked.archive, asked.aws_conn_id), asked.aws_conn_id)
-
-    def look() -> dict[str, Any] | None:
-        cold, left = first_cold(storage, [(folder, after, stop) for folder, after, stop in asked.spans])
-        asked.spans = [list(span) for span in left]
-        if cold is None:
-            return {"archive": asked.archive}
-        asked.log.info("%s is not readable yet; checking again in %s s", cold.key, asked.poll_seconds)
-        return None
-
-    return look
 
 
 def require_readable(
@@ -76,7 +57,7 @@ def require_readable(
         # the class validates the tier's name
         options = WarmOptions(generation=generation, days=int(days), tier=tier)  # type: ignore[arg-type]
         archive = open_archive(task.archive, task.aws_conn_id)
-        storage = _storage(archive, task.aws_conn_id)
+        storage = open_storage(archive, task.aws_conn_id)
 
         def require(spans: Sequence[Span]) -> None:
             cold, left = first_cold(storage, spans)
@@ -100,5 +81,6 @@ def require_readable(
     task.log.info("all required objects of %s are readable", task.archive)
 
 
-def _storage(archive: Archive, aws_conn_id: str | None) -> BucketColdStorage:
+def open_storage(archive: Archive, aws_conn_id: str | None) -> BucketColdStorage:
+    """Return what asks S3 for an archive's objects, with a connection's client."""
     return BucketColdStorage(archive.root, s3_client(aws_conn_id))

@@ -110,7 +110,26 @@ class GenerationTrigger(LookingTrigger, BaseEventTrigger):
 
     def connect(self) -> Look:
         """See the base class."""
-        return generation_look(self)
+        place = open_archive(self.archive, self.aws_conn_id)
+        earliest = parse_moment(self.since, "since") if self.since else None
+        try:
+            after = int(self.after or 0)
+        except ValueError:
+            raise Usage(f"after: {self.after!r} is not the number of a generation") from None
+
+        def look() -> dict[str, Any] | None:
+            newest = place.newest()
+            if newest is None or newest.generation <= after or (earliest is not None and newest.created < earliest):
+                return None
+            return {
+                "archive": place.uri,
+                "generation": newest.generation,
+                "created": moment_text(newest.created),
+                "events": newest.events,
+                "bytes": newest.bytes,
+            }
+
+        return look
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """See the base class; for a watcher, look for ever."""
@@ -158,7 +177,23 @@ class StreamBytesTrigger(LookingTrigger):
 
     def connect(self) -> Look:
         """See the base class."""
-        return bytes_look(self)
+        if self.archive and self.cut:
+            raise Usage("archive and cut are mutually exclusive: bytes after one of them count")
+        try:
+            least = parse_size(str(self.min_bytes))
+        except ValueError as error:
+            raise Usage(f"min_bytes: {error}") from None
+        address, name = PravegaHook(self.pravega_conn_id).address(self.stream)
+        place = open_archive(self.archive, self.aws_conn_id) if self.archive else None
+
+        def look() -> dict[str, Any] | None:
+            newest = None if place is None else place.newest()
+            with address.open() as store:
+                opened = OpenStream(store, address, name)
+                count = _bytes_since(opened, self.cut or None) if newest is None else unarchived_bytes(opened, newest)
+            return {"stream": opened.uri, "bytes": count} if count >= least else None
+
+        return look
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -180,62 +215,20 @@ class ArchiveReadableTrigger(LookingTrigger):
 
     def connect(self) -> Look:
         """See the base class."""
-        from streamvault.airflow.cold_storage import readable_look  # noqa: PLC0415  (not where DAGs are parsed)
+        from streamvault.airflow.cold_storage import open_storage  # noqa: PLC0415  (not where DAGs are parsed)
+        from streamvault.manifests.verbs.warm import first_cold  # noqa: PLC0415
 
-        return readable_look(self)
+        storage = open_storage(open_archive(self.archive, self.aws_conn_id), self.aws_conn_id)
 
-
-def generation_look(asked: GenerationTrigger) -> Look:
-    """Return what looks for a generation.
-
-    Raises:
-        Problem: an argument or the connection is not valid.
-    """
-    place = open_archive(asked.archive, asked.aws_conn_id)
-    earliest = parse_moment(asked.since, "since") if asked.since else None
-    try:
-        after = int(asked.after or 0)
-    except ValueError:
-        raise Usage(f"after: {asked.after!r} is not the number of a generation") from None
-
-    def look() -> dict[str, Any] | None:
-        newest = place.newest()
-        if newest is None or newest.generation <= after or (earliest is not None and newest.created < earliest):
+        def look() -> dict[str, Any] | None:
+            cold, left = first_cold(storage, [(folder, after, stop) for folder, after, stop in self.spans])
+            self.spans = [list(span) for span in left]
+            if cold is None:
+                return {"archive": self.archive}
+            self.log.info("%s is not readable yet; checking again in %s s", cold.key, self.poll_seconds)
             return None
-        return {
-            "archive": place.uri,
-            "generation": newest.generation,
-            "created": moment_text(newest.created),
-            "events": newest.events,
-            "bytes": newest.bytes,
-        }
 
-    return look
-
-
-def bytes_look(asked: StreamBytesTrigger) -> Look:
-    """Return what looks for bytes.
-
-    Raises:
-        Problem, AirflowFailException: an argument or a connection is not valid.
-    """
-    if asked.archive and asked.cut:
-        raise Usage("archive and cut are mutually exclusive: bytes after one of them count")
-    try:
-        least = parse_size(str(asked.min_bytes))
-    except ValueError as error:
-        raise Usage(f"min_bytes: {error}") from None
-    address, name = PravegaHook(asked.pravega_conn_id).address(asked.stream)
-    place = open_archive(asked.archive, asked.aws_conn_id) if asked.archive else None
-
-    def look() -> dict[str, Any] | None:
-        newest = None if place is None else place.newest()
-        with address.open() as store:
-            opened = OpenStream(store, address, name)
-            count = _bytes_since(opened, asked.cut or None) if newest is None else unarchived_bytes(opened, newest)
-        return {"stream": opened.uri, "bytes": count} if count >= least else None
-
-    return look
+        return look
 
 
 def open_archive(uri: str, aws_conn_id: str | None) -> Archive:

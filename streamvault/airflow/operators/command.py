@@ -52,6 +52,9 @@ SUBMITTED = tuple(
 )
 """Arguments of `SparkSubmitOperator` that its hook takes; it keeps some in attributes with an underscore."""
 
+STREAMS = ("stream", "source", "requests", "deletions")
+"""Arguments that name a stream, of the connection or by its URI."""
+
 MAX_EVENTS = 100
 """How many of an asset's newest events are compared with what a retry would announce."""
 
@@ -116,6 +119,12 @@ class CommandOperator(SparkSubmitOperator):
     written: ClassVar[str] = ""
     """Report field with the URI of what the command writes; empty if it writes nothing."""
 
+    login_of: ClassVar[str] = "stream"
+    """Argument with the stream, as given, for which the command needs the login of `pravega_conn_id`."""
+
+    ends: ClassVar[Collection[str]] = ()
+    """Options of a command that may run for ever, one of which gives it an end."""
+
     asset_event_fields: ClassVar[tuple[str, ...]] = ("generation", "created", "events", "bytes")
     """Report fields that an asset event has, as far as the report has them."""
 
@@ -166,6 +175,8 @@ class CommandOperator(SparkSubmitOperator):
 
     def command(self) -> list[str]:
         """Return the command and its arguments."""
+        if self.ends:
+            self.require_end(self.verb, *self.ends)
         words = self.verb.split()
         for argument in self.arguments:
             words += self.words(argument)
@@ -180,7 +191,7 @@ class CommandOperator(SparkSubmitOperator):
     def resolve(self, argument: str) -> Any:
         """Return an argument's value for the command: a stream's URI instead of its name."""
         value = getattr(self, argument)
-        return self.stream_uri(value) if value and argument in {"stream", "source"} else value
+        return self.stream_uri(value) if value and argument in STREAMS else value
 
     def require_end(self, what: str, *names: str) -> None:
         """Check that the command ends by itself.
@@ -199,8 +210,9 @@ class CommandOperator(SparkSubmitOperator):
             )
 
     def connected_stream(self) -> str | None:
-        """Return the stream, as given, for which the command needs the login of `pravega_conn_id`."""
-        return getattr(self, "stream", None)
+        """Return the stream of `login_of`; None if there is none."""
+        stream: str | None = getattr(self, self.login_of, None)
+        return stream
 
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
         """Run the command and return its report."""

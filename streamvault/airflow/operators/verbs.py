@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.environment import flag
 from streamvault.airflow.operators.command import CommandOperator
-from streamvault.airflow.operators.warm import until_readable
+from streamvault.airflow.operators.warm import WarmArchiveOperator, until_readable
 from streamvault.airflow.outcome import found_in, reports_in
 from streamvault.airflow.pravega import PravegaHook, own_target_login
 from streamvault.common.options import Options
@@ -27,10 +27,47 @@ from streamvault.requests.reports import RequestOptions, WorkOptions
 from streamvault.rotation.reports import CompactOptions, FollowOptions, RotateOptions
 from streamvault.streamstore.uri import is_stream
 
+__all__ = [
+    "AppendStreamsOperator",
+    "CheckArchiveOperator",
+    "CheckSetupOperator",
+    "CompactArchiveOperator",
+    "ConvertArchiveOperator",
+    "CopyStreamOperator",
+    "DeleteArchiveOperator",
+    "ExportStreamOperator",
+    "FollowStreamOperator",
+    "HandoffTableOperator",
+    "HoldArchiveOperator",
+    "ImportStreamOperator",
+    "JoinStreamsOperator",
+    "ListArchivesOperator",
+    "ListStreamsOperator",
+    "MoveStreamOperator",
+    "PlanArchiveOperator",
+    "PromoteReplicaOperator",
+    "ReleaseArchiveOperator",
+    "ReplicateStreamOperator",
+    "RequestRestoreOperator",
+    "RotateArchiveOperator",
+    "ShowDdlOperator",
+    "ShowManifestOperator",
+    "ShowQueueOperator",
+    "ShowStatusOperator",
+    "ShowTimelineOperator",
+    "SweepScopeOperator",
+    "TranslatePositionsOperator",
+    "WarmArchiveOperator",
+    "WorkQueueOperator",
+    "WriteReportOperator",
+]
+
 STREAM_AND_ROOT = {
     "stream": "``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI.",
     "root": "``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.",
 }
+_ARCHIVE = {"archive": "``ROOT/SCOPE/STREAM``."}
+_RESTORED = {**_ARCHIVE, "stream": "the new stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI."}
 
 
 class ExportStreamOperator(CommandOperator):
@@ -54,11 +91,6 @@ class RotateArchiveOperator(CommandOperator):
     arguments = STREAM_AND_ROOT
     options_class = RotateOptions
     written = "archive"
-
-    def resolve(self, argument: str) -> Any:
-        """See the base class."""
-        value = super().resolve(argument)
-        return self.stream_uri(value) if argument == "deletions" and value else value
 
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
         """See the base class."""
@@ -89,10 +121,7 @@ class ImportStreamOperator(CommandOperator):
 
     template_fields: Sequence[str] = ("wait_for_warm", "warm_days", "warm_tier", *CommandOperator.template_fields)
     verb = "import"
-    arguments: ClassVar = {
-        "archive": "``ROOT/SCOPE/STREAM``.",
-        "stream": "the new stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI.",
-    }
+    arguments = _RESTORED
     options_class = ImportOptions
     omitted = ("again",)
     read = ("archive",)
@@ -135,12 +164,11 @@ class CheckArchiveOperator(CommandOperator):
     """``streamvault check``: fails and lists the damaged ranges if the archive is not complete and intact."""
 
     verb = "check"
-    arguments: ClassVar = {"archive": "``ROOT/SCOPE/STREAM``."}
+    arguments = _ARCHIVE
     options_class = CheckOptions
 
 
-_ARCHIVE = "``ROOT/SCOPE/STREAM``."
-_HOLD = "the hold's name: letters, digits and hyphens."
+_HOLD = {**_ARCHIVE, "hold": "the hold's name: letters, digits and hyphens."}
 
 
 class FollowStreamOperator(CommandOperator):
@@ -150,12 +178,7 @@ class FollowStreamOperator(CommandOperator):
     arguments = STREAM_AND_ROOT
     options_class = FollowOptions
     written = "archive"
-    lasting: str | None
-
-    def command(self) -> list[str]:
-        """See the base class."""
-        self.require_end("follow", "lasting")
-        return super().command()
+    ends = ("lasting",)
 
     def has_written(self, report: Mapping[str, Any]) -> bool:
         """See the base class."""
@@ -166,7 +189,7 @@ class ConvertArchiveOperator(CommandOperator):
     """``streamvault convert``: copies an archive to another root in another layout."""
 
     verb = "convert"
-    arguments: ClassVar = {"archive": _ARCHIVE, "root": "where the copy is: another root."}
+    arguments: ClassVar = {**_ARCHIVE, "root": "where the copy is: another root."}
     options_class = ConvertOptions
     written = "archive"
 
@@ -175,7 +198,7 @@ class CompactArchiveOperator(CommandOperator):
     """``streamvault compact``: merges small neighbouring generations."""
 
     verb = "compact"
-    arguments: ClassVar = {"archive": _ARCHIVE}
+    arguments = _ARCHIVE
     options_class = CompactOptions
 
 
@@ -183,7 +206,7 @@ class HoldArchiveOperator(CommandOperator):
     """``streamvault hold``: keeps a generation and those after it from expiring."""
 
     verb = "hold"
-    arguments: ClassVar = {"archive": _ARCHIVE, "hold": _HOLD}
+    arguments = _HOLD
     options_class = HoldOptions
 
 
@@ -191,7 +214,7 @@ class ReleaseArchiveOperator(CommandOperator):
     """``streamvault release``: releases a hold, so that the generations it kept may expire."""
 
     verb = "release"
-    arguments: ClassVar = {"archive": _ARCHIVE, "hold": _HOLD}
+    arguments = _HOLD
     options_class = ReleaseOptions
 
 
@@ -199,7 +222,7 @@ class DeleteArchiveOperator(CommandOperator):
     """``streamvault delete``: deletes an archive with `yes`; else it only reports what would be deleted."""
 
     verb = "delete"
-    arguments: ClassVar = {"archive": _ARCHIVE}
+    arguments = _ARCHIVE
     options_class = DeleteOptions
 
 
@@ -207,16 +230,12 @@ class ScopeOperator(CommandOperator):
     """Works on a scope; see `CommandOperator`."""
 
     arguments: ClassVar = {"scope": "a scope of the connection, or its URI with ``/`` at the end."}
-    scope: str
+    login_of = "scope"
 
     def resolve(self, argument: str) -> Any:
         """See the base class."""
         value = super().resolve(argument)
         return self.stream_uri(f"{value.rstrip('/')}/") if argument == "scope" else value
-
-    def connected_stream(self) -> str:
-        """See the base class."""
-        return self.scope
 
 
 class SweepScopeOperator(ScopeOperator):
@@ -328,11 +347,7 @@ class MirrorOperator(TargetOperator):
         "source": "``SCOPE/STREAM`` or ``STREAM`` of `pravega_conn_id`, or a URI.",
         "stream": "the target: ``SCOPE/STREAM`` or ``STREAM`` of its connection, or a URI.",
     }
-    source: str
-
-    def connected_stream(self) -> str:
-        """See the base class."""
-        return self.source
+    login_of = "source"
 
 
 class CopyStreamOperator(MirrorOperator):
@@ -427,22 +442,13 @@ class PromoteReplicaOperator(TargetOperator):
         return self.stream if flag("seal_source", self.seal_source) else None
 
 
-QUEUE = "the queue, a stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI."
+_QUEUE = {"requests": "the queue, a stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI."}
 
 
 class QueueOperator(CommandOperator):
     """Writes or reads a queue of requests; see `CommandOperator`."""
 
-    requests: str
-
-    def resolve(self, argument: str) -> Any:
-        """See the base class."""
-        value = super().resolve(argument)
-        return self.stream_uri(value) if argument == "requests" and value else value
-
-    def connected_stream(self) -> str:
-        """See the base class."""
-        return self.requests
+    login_of = "requests"
 
 
 class RequestRestoreOperator(QueueOperator):
@@ -452,10 +458,7 @@ class RequestRestoreOperator(QueueOperator):
     """
 
     verb = "request-restore"
-    arguments: ClassVar = {
-        "archive": "``ROOT/SCOPE/STREAM``.",
-        "stream": "the new stream: ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI.",
-    }
+    arguments = _RESTORED
     options_class = RequestOptions
     read = ("archive",)
     renamed: ClassVar = {"queue": "requests"}
@@ -469,22 +472,13 @@ class WorkQueueOperator(QueueOperator):
     """
 
     verb = "work"
-    arguments: ClassVar = {"requests": QUEUE}
+    arguments = _QUEUE
     options_class = WorkOptions
-    idle: str | float | None
-    lasting: str | None
-
-    def command(self) -> list[str]:
-        """See the base class."""
-        self.require_end("work", "idle", "lasting")
-        return super().command()
+    ends = ("idle", "lasting")
 
     def uses_s3(self) -> bool:
         """Return True: only the requests say which archives are read."""
         return True
-
-
-_SHOWN_ARCHIVE = {"archive": "``ROOT/SCOPE/STREAM``."}
 
 
 class NoOptions(Options):
@@ -503,7 +497,7 @@ class ShowTimelineOperator(CommandOperator):
     """``streamvault timeline``: lists an archive's generations, holds and checks."""
 
     verb = "timeline"
-    arguments = _SHOWN_ARCHIVE
+    arguments = _ARCHIVE
     options_class = NoOptions
 
 
@@ -511,7 +505,7 @@ class ShowManifestOperator(CommandOperator):
     """``streamvault show``: returns the manifest of an archive's newest generation, with its fingerprint."""
 
     verb = "show"
-    arguments = _SHOWN_ARCHIVE
+    arguments = _ARCHIVE
     options_class = ShowOptions
 
 
@@ -526,7 +520,7 @@ class ShowQueueOperator(QueueOperator):
     """``streamvault queue show``: shows the waiting and the failed requests of a queue."""
 
     verb = "queue show"
-    arguments: ClassVar = {"requests": QUEUE}
+    arguments = _QUEUE
     options_class = NoOptions
 
 
@@ -558,11 +552,7 @@ class ShowDdlOperator(CommandOperator):
         "engine": "``athena``, ``trino`` (also for Presto) or ``hive`` (also for Spark).",
     }
     options_class = DdlOptions
-    source: str
-
-    def connected_stream(self) -> str:
-        """See the base class."""
-        return self.source
+    login_of = "source"
 
 
 _SOURCES = (
@@ -637,8 +627,4 @@ class HandoffTableOperator(CommandOperator):
     options_class = HandoffOptions
     written = "location"
     asset_event_fields = ("table", "format", "added", "events", "bytes")
-    source: str
-
-    def connected_stream(self) -> str:
-        """See the base class."""
-        return self.source
+    login_of = "source"
