@@ -11,73 +11,36 @@ from typing import Annotated, Any, ClassVar, Self, get_args, get_type_hints
 
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_validator
 
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
-from streamvault.common.units import parse_duration
 from streamvault.objectstore.uri import RootAddress
 from streamvault.replication.reports import ReplicateOptions
 from streamvault.rotation.reports import RotateOptions
-from streamvault.scopes.entries import ListModel, line_of, load_declared, overridden, with_options
+from streamvault.scopes.entries import (
+    DeclaredList,
+    ListEntry,
+    ReplicaTaskOptions,
+    TaskOptions,
+    line_of,
+    load_declared,
+    with_options,
+)
 from streamvault.scopes.uri import ScopePattern
 
 ListStreams = Callable[[str, str | None], list[str]]
 """(scope, connection) → names of the scope's streams."""
 
 
-def a_duration(text: str) -> str:
-    """Check a duration.
-
-    Raises:
-        ValueError: it is none.
-    """
-    parse_duration(text)
-    return text
-
-
-Duration = Annotated[str, AfterValidator(a_duration)]
-"""A duration such as ``6h``, as it is written."""
-
-
-class TaskOptions(ListModel):
-    """Where, with what and for how long a stream's task runs, as for `CommandOperator`.
-
-    Attributes:
-        pravega_conn_id: id of the connection of type ``pravega`` of what is read.
-        aws_conn_id: id of the connection of type ``aws``.
-        stop_after: a try that takes longer is stopped; the next one resumes.
-        conn_id: id of the connection of type ``spark``.
-        conf: settings of Spark.
-    """
-
-    pravega_conn_id: str | None = None
-    aws_conn_id: str | None = None
-    stop_after: Duration | None = None
-    conn_id: str | None = None
-    conf: dict[str, str | int | float | bool] | None = None
-    driver_memory: str | None = None
-    executor_memory: str | None = None
-    executor_cores: int | None = None
-    num_executors: int | None = None
-
-
-class ListEntry(ListModel):
+class TaskEntry(ListEntry):
     """A stream, all streams of a scope, or those that match a pattern; a text stands for the field `named`.
 
     Attributes:
-        scope: a scope of the connection's cluster.
+        scope: a scope of the connection's cluster, instead of the field `named`, which may name one as ``SCOPE/``.
     """
 
-    named: ClassVar[str]
-    """The field with a stream, ``SCOPE/`` or a pattern; instead of `scope`."""
-
     scope: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_name(cls, value: Any) -> Any:
-        return {cls.named: value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -91,10 +54,8 @@ class ListEntry(ListModel):
         return str(getattr(self, self.named) or f"{self.scope}/")
 
 
-class StreamList(TaskOptions):
+class StreamList(DeclaredList):
     """A list of streams; a JSON array stands for ``{"streams": […]}``."""
-
-    streams: Annotated[tuple[Any, ...], Field(min_length=1)]
 
     parameter: ClassVar[str]
     """Name of the DAG's parameter, and part of the names of the variables that give the list."""
@@ -129,11 +90,8 @@ class StreamList(TaskOptions):
         Raises:
             AirflowFailException: entries contradict each other, or nothing matches a pattern.
         """
-        names = [name for name in type(self).model_fields if name != "streams"]
-        shared = self.given(names)
         found: dict[tuple[str, str], dict[str, Any]] = {}
-        for number, entry in enumerate(self.streams):
-            options = overridden(shared, entry.given(names))
+        for number, entry, options in self.entries():
             for stream in self._members(number, entry.what, options.get("pravega_conn_id"), list_streams):
                 try:
                     made = self.task(entry, stream, options)
@@ -299,14 +257,11 @@ def in_batches(arguments: list[dict[str, Any]], count: int) -> list[list[dict[st
 
 
 @with_options(ReplicateOptions, omitted=("follow", "every", "idle", "lasting"))
-class ReplicationOptions(TaskOptions):
+class ReplicationOptions(ReplicaTaskOptions):
     """Options of a replication, as for `ReplicateStreamOperator`; an entry's own override those of the list."""
 
-    most_lag: Duration | None = None
-    target_conn_id: str | None = None
 
-
-class ReplicationEntry(ListEntry, ReplicationOptions):
+class ReplicationEntry(TaskEntry, ReplicationOptions):
     """A pair of streams, or all streams of a scope.
 
     Attributes:
@@ -338,7 +293,7 @@ class ReplicationEntry(ListEntry, ReplicationOptions):
         return self
 
 
-class Replications(ReplicationOptions, StreamList):
+class Replications(StreamList, ReplicationOptions):
     """The list: ``{"target_conn_id": "standby", "streams": ["shop/orders", {"scope": "billing"}]}``."""
 
     parameter: ClassVar = "standby"
@@ -388,7 +343,7 @@ class RotationOptions(TaskOptions):
         return self
 
 
-class RotationEntry(ListEntry, RotationOptions):
+class RotationEntry(TaskEntry, RotationOptions):
     """One stream, or all streams of a scope.
 
     Attributes:
@@ -400,7 +355,7 @@ class RotationEntry(ListEntry, RotationOptions):
     stream: str | None = None
 
 
-class Rotations(RotationOptions, StreamList):
+class Rotations(StreamList, RotationOptions):
     """The list: ``{"root": …, "keep": 7, "streams": ["shop/orders", {"scope": "billing", "keep_for": "90d"}]}``."""
 
     parameter: ClassVar = "rotation"

@@ -225,40 +225,8 @@ def members_of(pattern: ScopePattern, kind: ScopeKind, target: ScopePattern | No
     return StreamMembers(pattern, kind, target)
 
 
-class StreamCalls(ABC):
-    """The calls of a verb, by the names of their streams. As text, it is what the user gave."""
-
-    @abstractmethod
-    def look(self, *, first: bool = False) -> ScopeListing:
-        """List the streams as they are now.
-
-        Args:
-            first: whether it is an error that there are none.
-
-        Raises:
-            Usage: nothing matches.
-            Problem: they cannot be listed.
-        """
-
-    @abstractmethod
-    def given(self) -> Iterator[tuple[Sequence[str], Options]]:
-        """Yield arguments and options as the user gave them: scopes and patterns rather than their streams."""
-
-    @abstractmethod
-    def has(self, name: str) -> bool:
-        """Return whether a stream is still there; of one that was named, True: that it is gone is a failure."""
-
-    @abstractmethod
-    def uri(self, name: str) -> str:
-        """Return the URI of the stream or the archive."""
-
-    @abstractmethod
-    def call(self, name: str) -> tuple[Sequence[str], Options]:
-        """Return the verb's arguments and options for a stream."""
-
-
-class ScopeCalls(StreamCalls):
-    """The calls for a scope or a pattern, or the one for a stream or an archive.
+class ScopeCalls:
+    """The calls for a scope or a pattern, or the one for a stream or an archive. As text, it is what the user gave.
 
     Args:
         verb: the verb, one of whose arguments may be a scope.
@@ -282,7 +250,15 @@ class ScopeCalls(StreamCalls):
         return str(self._pattern)
 
     def look(self, *, first: bool = False) -> ScopeListing:
-        """See `StreamCalls.look`."""
+        """List the streams as they are now.
+
+        Args:
+            first: whether it is an error that there are none.
+
+        Raises:
+            Usage: nothing matches.
+            Problem: they cannot be listed.
+        """
         if self._pattern.is_name:
             return ScopeListing(names=[self._pattern.pattern])
         listing = self._members.look()
@@ -291,19 +267,19 @@ class ScopeCalls(StreamCalls):
         return listing
 
     def given(self) -> Iterator[tuple[Sequence[str], Options]]:
-        """See `StreamCalls.given`."""
+        """Yield arguments and options as the user gave them: scopes and patterns rather than their streams."""
         yield self.call(self._pattern.pattern)
 
     def has(self, name: str) -> bool:
-        """See `StreamCalls.has`."""
+        """Return whether a stream is still there; of one that was named, True: that it is gone is a failure."""
         return self._pattern.is_name or self._members.has(name)
 
     def uri(self, name: str) -> str:
-        """See `StreamCalls.uri`."""
+        """Return the URI of the stream or the archive."""
         return self._pattern.member(name)
 
     def call(self, name: str) -> tuple[Sequence[str], Options]:
-        """See `StreamCalls.call`."""
+        """Return the verb's arguments and options for a stream."""
         arguments = [
             self._patterns[argument].member(name) if argument in self._patterns else given
             for argument, given in zip(self._names, self._given, strict=True)

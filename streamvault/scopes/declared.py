@@ -4,35 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, create_model
+from pydantic import Field, ValidationError, create_model
 
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import Options, PublicVerb, command_line
-from streamvault.scopes.calls import ScopeCalls, ScopeListing, StreamCalls
+from streamvault.scopes.calls import ScopeCalls, ScopeListing
 from streamvault.scopes.entries import (
-    ALTERNATIVES,
-    ListModel,
+    DeclaredList,
+    ListEntry,
+    ReplicaTaskOptions,
     entry_fields,
     line_of,
     load_declared,
-    overridden,
     with_options,
+    without_alternatives,
 )
-
-FOR_DAGS = (
-    *("pravega_conn_id", "target_conn_id", "aws_conn_id", "most_lag", "stop_after"),
-    *("conn_id", "conf", "driver_memory", "executor_memory", "executor_cores", "num_executors"),
-)
-"""What only the DAGs use; on the command line, logins come from the environment, and Spark from ``--master``."""
 
 RUNNING = ("follow", "idle", "lasting")
 """Options that say how the command itself runs, so they are not declared for a stream."""
 
 
-class DeclaredCalls(StreamCalls):
-    """The calls that a file declares.
+class DeclaredCalls:
+    """The calls that a file declares; as `ScopeCalls`, which it has for each entry. As text, it is the file's name.
 
     Args:
         verb: the verb.
@@ -46,13 +41,13 @@ class DeclaredCalls(StreamCalls):
     def __init__(self, verb: PublicVerb, file: str, options: Options) -> None:
         self._verb, self._file, self._options = verb, file, options
         self._calls = [(self._entry_calls(*found), found[0]) for found in self._entries()]
-        self._homes: dict[str, tuple[StreamCalls, str]] = {}
+        self._homes: dict[str, tuple[ScopeCalls, str]] = {}
 
     def __str__(self) -> str:
         return self._file
 
     def look(self, *, first: bool = False) -> ScopeListing:
-        """See `StreamCalls.look`."""
+        """See `ScopeCalls.look`."""
         whole = ScopeListing()
         for calls, number in self._calls:
             try:
@@ -69,21 +64,21 @@ class DeclaredCalls(StreamCalls):
         return whole
 
     def given(self) -> Iterator[tuple[Sequence[str], Options]]:
-        """See `StreamCalls.given`."""
+        """See `ScopeCalls.given`."""
         for calls, _ in self._calls:
             yield from calls.given()
 
     def has(self, name: str) -> bool:
-        """See `StreamCalls.has`."""
+        """See `ScopeCalls.has`."""
         calls, own = self._homes[name]
         return calls.has(own)
 
     def uri(self, name: str) -> str:
-        """See `StreamCalls.uri`."""
+        """See `ScopeCalls.uri`."""
         return name
 
     def call(self, name: str) -> tuple[Sequence[str], Options]:
-        """See `StreamCalls.call`."""
+        """See `ScopeCalls.call`."""
         calls, own = self._homes[name]
         return calls.call(own)
 
@@ -92,7 +87,7 @@ class DeclaredCalls(StreamCalls):
         said, self._text = load_declared(self._file)
         model = _list_model(self._verb)
         try:
-            declared: Any = model.model_validate(said)
+            declared = model.model_validate(said)
         except ValidationError as error:
             errors = error.errors(include_url=False)
             # a key that is missing may be the one that is misspelt
@@ -106,13 +101,9 @@ class DeclaredCalls(StreamCalls):
             if first["type"] == "missing" and name == "streams":
                 what, todo = "no streams are declared", "Write a table [[streams]] for each, or streams = [URI, …]."
             raise self._problem(Usage(what, todo=todo), path) from None
-        shared = {name: value for name, value in declared.given(model.model_fields).items() if name != "streams"}
-        found: list[tuple[int, Mapping[str, Any]]] = []
-        for number, entry in enumerate(declared.streams):
-            found.append((number, overridden(shared, entry.given(type(entry).model_fields))))
-        return found
+        return [(number, said) for number, _, said in declared.entries()]
 
-    def _entry_calls(self, number: int, said: Mapping[str, Any]) -> StreamCalls:
+    def _entry_calls(self, number: int, said: Mapping[str, Any]) -> ScopeCalls:
         path = ("streams", number)
         arguments = []
         for name in self._verb.argument_names:
@@ -126,16 +117,12 @@ class DeclaredCalls(StreamCalls):
 
     def _merged(self, said: Mapping[str, Any]) -> Options:
         kind = self._verb.options_class
-        base = self._options.keywords()
-        for group in ALTERNATIVES:
-            if group & said.keys():
-                base = {name: value for name, value in base.items() if name not in group}
         given = {
             keyword: command_line(declared).value(said[name], "--config")
             for name, keyword, declared in entry_fields(kind, RUNNING)
             if name in said
         }
-        return kind(**{**base, **given})
+        return kind(**{**without_alternatives(self._options.keywords(), said), **given})
 
     def _problem(self, problem: Problem, path: Sequence[str | int]) -> Usage:
         """Return an error with its place in the file."""
@@ -150,18 +137,11 @@ def _is_key(part: str, said: Mapping[str, Any]) -> bool:
     return any(isinstance(table, dict) and part in table for table in tables)
 
 
-def _list_model(verb: PublicVerb) -> type[ListModel]:
+def _list_model(verb: PublicVerb) -> type[DeclaredList]:
     """Return the model of a list for a verb: its arguments and options, for all streams and for each."""
     kind = verb.options_class
     texts: dict[str, Any] = dict.fromkeys(verb.argument_names, (str | None, None))
-    texts |= dict.fromkeys(FOR_DAGS, (Any, None))
-    shared = with_options(kind, RUNNING)(create_model("_Shared", __base__=ListModel, **texts))
-    first = next(iter(kind.scoped))
-
-    def by_name(value: Any) -> Any:
-        return {first: value} if isinstance(value, str) else value
-
-    entry: Any = create_model("_Entry", __base__=shared)
-    streams: Any = (Annotated[tuple[Annotated[entry, BeforeValidator(by_name)], ...], Field(min_length=1)], ...)
-    model: Any = create_model("_Declared", __base__=shared, streams=streams)
-    return cast("type[ListModel]", model)
+    shared: Any = with_options(kind, RUNNING)(create_model("_Shared", __base__=ReplicaTaskOptions, **texts))
+    entry: Any = type("_Entry", (ListEntry, shared), {"named": next(iter(kind.scoped))})
+    streams: Any = (Annotated[tuple[entry, ...], Field(min_length=1)], ...)
+    return create_model("_Declared", __base__=(DeclaredList, shared), streams=streams)

@@ -7,13 +7,23 @@ import tomllib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, WrapValidator, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WrapValidator,
+    create_model,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import CommandLine, Options, command_line, load_file
+from streamvault.common.units import parse_duration
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -52,10 +62,85 @@ class ListModel(BaseModel):
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
-def overridden(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an entry: the list's, unless the entry has the same one or an alternative to it."""
-    replaced = {name for group in ALTERNATIVES if group & own.keys() for name in group}
-    return {**{name: value for name, value in shared.items() if name not in replaced}, **own}
+class ListEntry(ListModel):
+    """An entry of a list; a text stands for the field `named`."""
+
+    named: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return {cls.named: value} if isinstance(value, str) else value
+
+
+class DeclaredList(ListModel):
+    """A list of streams; its other fields, which each entry has too, hold for all of them."""
+
+    streams: Annotated[tuple[Any, ...], Field(min_length=1)]
+
+    def entries(self) -> Iterator[tuple[int, Any, dict[str, Any]]]:
+        """Yield number and entry, and what holds for it: its own, and what the list says and the entry does not."""
+        names = [name for name in type(self).model_fields if name != "streams"]
+        shared = self.given(names)
+        for number, entry in enumerate(self.streams):
+            own = entry.given(names)
+            yield number, entry, {**without_alternatives(shared, own), **own}
+
+
+def without_alternatives(options: Mapping[str, Any], own: Collection[str]) -> dict[str, Any]:
+    """Return options without those that an entry's own take the place of."""
+    replaced = {name for group in ALTERNATIVES if group.intersection(own) for name in group}
+    return {name: value for name, value in options.items() if name not in replaced}
+
+
+def a_duration(text: str) -> str:
+    """Check a duration.
+
+    Raises:
+        ValueError: it is none.
+    """
+    parse_duration(text)
+    return text
+
+
+Duration = Annotated[str, AfterValidator(a_duration)]
+"""A duration such as ``6h``, as it is written."""
+
+
+class TaskOptions(ListModel):
+    """Where, with what and for how long a stream's task of a DAG runs, as for `airflow.operators.CommandOperator`.
+
+    On the command line, logins come from the environment, and Spark from ``--master``.
+
+    Attributes:
+        pravega_conn_id: id of the connection of type ``pravega`` of what is read.
+        aws_conn_id: id of the connection of type ``aws``.
+        stop_after: a try that takes longer is stopped; the next one resumes.
+        conn_id: id of the connection of type ``spark``.
+        conf: settings of Spark.
+    """
+
+    pravega_conn_id: str | None = None
+    aws_conn_id: str | None = None
+    stop_after: Duration | None = None
+    conn_id: str | None = None
+    conf: dict[str, str | int | float | bool] | None = None
+    driver_memory: str | None = None
+    executor_memory: str | None = None
+    executor_cores: int | None = None
+    num_executors: int | None = None
+
+
+class ReplicaTaskOptions(TaskOptions):
+    """Those of a replication's task.
+
+    Attributes:
+        most_lag: the task fails if the last events took longer to arrive.
+        target_conn_id: id of the connection of type ``pravega`` of the replica.
+    """
+
+    most_lag: Duration | None = None
+    target_conn_id: str | None = None
 
 
 def parse_flag(value: Any) -> bool:

@@ -25,7 +25,7 @@ from streamvault.report.reports import (
     StreamStatus,
 )
 from streamvault.report.status import status_of, unarchived_bytes
-from streamvault.scopes.calls import StreamCalls
+from streamvault.scopes.declared import DeclaredCalls
 from streamvault.scopes.entries import load_declared
 from streamvault.scopes.uri import ScopePattern
 from streamvault.sources.comparing import bytes_before, check_gaps, held_below
@@ -264,12 +264,11 @@ def declared_parts(file: str) -> list[WatchedStreams]:
     ]
 
 
-def _calls(file: str) -> tuple[PublicVerb, StreamCalls]:
+def _calls(file: str) -> tuple[PublicVerb, DeclaredCalls]:
     """Return the verb that a file is for, and its calls: `replicate` if the file names no root."""
     from streamvault.replication.replicate import replicate_stream  # noqa: PLC0415  (these import the engines)
     from streamvault.rotation.follow import follow_stream  # noqa: PLC0415
     from streamvault.rotation.rotate import rotate_stream  # noqa: PLC0415
-    from streamvault.scopes.declared import DeclaredCalls  # noqa: PLC0415
 
     said, _ = load_declared(file)
     entries = said.get("streams")

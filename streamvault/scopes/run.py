@@ -11,16 +11,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from streamvault.common.errors import Damaged, Failed, Problem, without_logins
 from streamvault.common.memory import give_back_large_buffers
 from streamvault.common.options import Options, PublicVerb
 from streamvault.common.progress import ForwardedProgress, Progress
-from streamvault.common.report import Report
 from streamvault.common.waiting import JointRun
 from streamvault.runner.opening import sharing_runner
-from streamvault.scopes.calls import ScopeListing, StreamCalls
+from streamvault.scopes.calls import ScopeCalls, ScopeListing
+from streamvault.scopes.declared import DeclaredCalls
 from streamvault.scopes.reports import ScopeReport, StreamFailure, StreamOutcome
 from streamvault.streamstore.errors import GoneBefore
 from streamvault.streamstore.uri import sharing_stores
@@ -33,6 +33,8 @@ LOOK_SECONDS = 10.0
 
 WIND_UP_SECONDS = 30.0
 """How long an interrupted verb waits for the streams that it works on; what it leaves is as after a kill."""
+
+StreamCalls = ScopeCalls | DeclaredCalls
 
 _log = logging.getLogger("streamvault")
 
@@ -113,7 +115,7 @@ class _ScopeRun:
 
     def _waits_for_streams(self) -> bool:
         """Whether a verb that follows goes on, although no stream is left: one may be created."""
-        return self.options.follows and not (_option(self.options, "idle") or _option(self.options, "lasting"))
+        return self.options.follows and not any(getattr(self.options, name, None) for name in ("idle", "lasting"))
 
     def _next_ended(self) -> tuple[str, StreamOutcome[Any]] | None:
         """Wait until the verb has ended for a stream; while it follows, only for a while."""
@@ -141,7 +143,7 @@ class _ScopeRun:
 
     def _start(self, name: str) -> None:
         arguments, options = self.calls.call(name)
-        lasting = _option(self.options, "lasting")
+        lasting = getattr(self.options, "lasting", None)
         if lasting is not None and self.options.follows:
             left = max(0.001, self.began + lasting - time.monotonic())
             options = options.model_copy(update={"lasting": left})
@@ -184,7 +186,9 @@ class _ScopeRun:
             part.end()
         for warning in getattr(report, "warnings", ()):
             part.warn(warning)
-        return _outcome(stream, report, round(time.monotonic() - began, 3))
+        code, seconds = report.exit_code, round(time.monotonic() - began, 3)
+        status: Literal["done", "failed"] = "failed" if code else "done"
+        return StreamOutcome(stream=stream, status=status, exit_code=code, result=report, seconds=seconds)
 
     def _is_gone(self, name: str, error: Exception) -> bool:
         """Whether the verb failed because the stream was deleted meanwhile; by others, not by the verb itself."""
@@ -198,14 +202,9 @@ class _ScopeRun:
             return False
 
     def _tell(self, name: str, outcome: StreamOutcome[Any], how_many: str) -> None:
-        match outcome.status:
-            case "gone":
-                text = "deleted meanwhile"
-            case "failed" if outcome.failure is not None:
-                failure = outcome.failure
-                text = f"failed: {Problem(failure.what, where=failure.where, todo=failure.todo)}"
-            case ended:
-                text = ended
+        text: str = "deleted meanwhile" if outcome.status == "gone" else outcome.status
+        if (failure := outcome.failure) is not None:
+            text = f"failed: {Problem(failure.what, where=failure.where, todo=failure.todo)}"
         self.progress.note(f"{name}: {text} ({how_many})")
 
 
@@ -234,19 +233,8 @@ def _give_back() -> None:
         pool().release_unused()
 
 
-def _outcome(stream: str, report: Report, seconds: float) -> StreamOutcome[Any]:
-    code = report.exit_code
-    return StreamOutcome(
-        stream=stream, status="failed" if code else "done", exit_code=code, result=report, seconds=seconds
-    )
-
-
 def _failure(error: Exception) -> StreamFailure:
     if isinstance(error, Problem):
         return StreamFailure(what=error.what, where=error.where, todo=error.todo, retriable=error.retriable)
     text = without_logins(" ".join(str(error).split()))
     return StreamFailure(what=f"internal error: {type(error).__name__}: {text}", retriable=Failed.retriable)
-
-
-def _option(options: Options, name: str) -> Any:
-    return getattr(options, name, None)

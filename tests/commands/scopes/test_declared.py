@@ -101,6 +101,7 @@ def test_a_declared_stream_that_is_not_there_has_failed(scopes: Scopes) -> None:
         ('root = "{root}"\n[[streams]]\nstream = "{shop}/a"\nkeep = 1\nkeep_for = "1d"', 2, "mutually exclusive"),
         ('root = "{root}"\ndry_run = true\nstreams = ["{shop}/a"]', 2, "unknown key dry_run"),
         ('root = "{root}"\nmaster = "inline"\nstreams = ["{shop}/a"]', 2, "unknown key master"),
+        ('root = "{root}"\nstop_after = "soon"\nstreams = ["{shop}/a"]', 2, "stop_after: 'soon' is not a duration"),
         ('root = 5\nstreams = ["{shop}/a"]', 1, "root: "),
         ('root = "{root}"\nstreams = []', 2, "streams: "),
         ('root = "{root}"', 1, "no streams are declared: {file}:1. Write a table [[streams]] for each, or streams ="),

@@ -23,14 +23,13 @@ from streamvault.airflow.lists import (
     RotationOptions,
     Rotations,
     StreamList,
-    TaskOptions,
     in_batches,
 )
 from streamvault.airflow.operators import ReplicateStreamOperator, RotateArchiveOperator
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.importer.target import take_lease
-from streamvault.scopes.declared import FOR_DAGS
+from streamvault.scopes.entries import TaskOptions
 from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
@@ -138,7 +137,6 @@ def test_list_has_the_options_of_its_operator(
     assert set(options.model_fields) <= known - set(inspect.signature(BaseOperator).parameters), (
         "Airflow maps no others"
     )
-    assert set(TaskOptions.model_fields) <= set(FOR_DAGS), "the command line takes the same files"
 
 
 @KINDS
