@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from airflow.sdk import Param
@@ -125,21 +126,33 @@ def checked_params(context: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def option_param(kind: type[Options], keyword: str, title: str, default: object, **form: Any) -> Param:
-    """Return a parameter for an option that is a boolean, a number or one of some texts.
+    """Return a parameter for an option that is a boolean, a number, a time or one of some texts.
 
     Args:
         kind: the options of the verb.
         keyword: the option's name.
         title: the parameter's title in the form.
         default: the parameter's default.
-        form: how the form shows it, such as ``section``.
+        form: how the form shows it, such as ``section``, or another description.
     """
     declared = kind.keyword_fields()[keyword]
     annotation: Any = declared.annotation
     for rule in declared.metadata:
         annotation = Annotated[annotation, rule]
     schema = TypeAdapter(annotation).json_schema()
-    return Param(default, title=title, description=declared.description, **form, **schema)
+    if kinds := schema.pop("anyOf", ()):  # for which forms have no field, but for several types
+        schema |= {name: value for kind in kinds for name, value in kind.items()}
+        schema["type"] = sorted({kind["type"] for kind in kinds}, key=lambda name: (name != "null", name))
+    return Param(default, **{"title": title, "description": declared.description, **form, **schema})
+
+
+ON_REQUEST: dict[str, Any] = {
+    "schedule": None,
+    "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+    "allowed_run_types": ["scheduled", "manual"],
+    "default_args": {"retries": 3},
+}
+"""Arguments of a DAG that runs on request."""
 
 
 def templates(*names: str) -> dict[str, Any]:
@@ -155,5 +168,9 @@ def connection_param(default: str, title: str, *, kind: str) -> Param:
         title: the parameter's title in the form.
         kind: the connection's type, such as ``pravega``.
     """
-    what = f"Id of a connection of type {kind}."
-    return Param(default, type="string", minLength=1, title=title, description=what, section="Connections")
+    return text_param(title, f"Id of a connection of type {kind}.", default=default, section="Connections")
+
+
+def text_param(title: str, description: str, **form: Any) -> Param:
+    """Return a parameter for a text that is not empty; without a ``default``, it is required."""
+    return Param(type="string", minLength=1, title=title, description=description, **form)

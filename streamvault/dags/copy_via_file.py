@@ -7,26 +7,14 @@ intermediate archive exists, a finished import that is run again reads its strea
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from airflow.sdk import Param, dag, get_current_context, task
 
-from streamvault.airflow.helpers import checked_params, connection_param, templates
+from streamvault.airflow.helpers import ON_REQUEST, checked_params, connection_param, templates, text_param
 from streamvault.airflow.operators import ExportStreamOperator, ImportStreamOperator
 
 PARAMS = {
-    "stream": Param(
-        type="string",
-        minLength=1,
-        title="Stream",
-        description="The stream to copy: SCOPE/STREAM of its connection, or a URI.",
-    ),
-    "target": Param(
-        type="string",
-        minLength=1,
-        title="New stream",
-        description="SCOPE/STREAM of its connection, or a URI. It must not exist.",
-    ),
+    "stream": text_param("Stream", "The stream to copy: SCOPE/STREAM of its connection, or a URI."),
+    "target": text_param("New stream", "SCOPE/STREAM of its connection, or a URI. It must not exist."),
     "via": Param(
         type="string",
         pattern="^(s3|file)://.+$",
@@ -48,10 +36,7 @@ PARAMS = {
 
 
 @dag(
-    schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the enumeration is not public
-    default_args={"retries": 3},
+    **ON_REQUEST,
     params=PARAMS,
     tags=["streamvault", "copy"],
     doc_md=__doc__,

@@ -6,12 +6,18 @@ reports what was verified.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import Param, dag, get_current_context, task
 
-from streamvault.airflow.helpers import checked_params, connection_param, option_param, templates
+from streamvault.airflow.helpers import (
+    ON_REQUEST,
+    checked_params,
+    connection_param,
+    option_param,
+    templates,
+    text_param,
+)
 from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
 from streamvault.importer.options import ImportOptions
 from streamvault.manifests.options import WarmOptions
@@ -26,24 +32,19 @@ PARAMS = {
         title="Archive",
         description="ROOT/SCOPE/STREAM, such as s3://vault/backups/shop/orders.",
     ),
-    "target": Param(
-        type="string",
-        minLength=1,
-        title="New stream",
-        description="SCOPE/STREAM of the connection, or a URI. It must not exist.",
-    ),
-    "at": Param(
-        None,
-        type=["null", "string"],
-        format="date-time",
-        title="Point in time",
+    "target": text_param("New stream", "SCOPE/STREAM of the connection, or a URI. It must not exist."),
+    "at": option_param(
+        ImportOptions,
+        "at",
+        "Point in time",
+        default=None,
         description="Restore the newest generation taken at or before then; empty for the newest. Not with Generation.",
     ),
-    "generation": Param(
-        None,
-        type=["null", "integer"],
-        minimum=1,
-        title="Generation",
+    "generation": option_param(
+        ImportOptions,
+        "generation",
+        "Generation",
+        default=None,
         description="Restore up to this generation; empty for the newest.",
     ),
     "offsets": option_param(ImportOptions, "offsets", "Offsets", default="keep", section=HOW),
@@ -67,10 +68,7 @@ UPTO: dict[str, Any] = {"at": "{{ params.at or '' }}", "generation": "{{ params.
 
 
 @dag(
-    schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    allowed_run_types=["scheduled", "manual"],  # type: ignore[list-item]  # the enumeration is not public
-    default_args={"retries": 3},
+    **ON_REQUEST,
     params=PARAMS,
     tags=["streamvault", "restore"],
     doc_md=__doc__,

@@ -113,6 +113,9 @@ class CommandOperator(SparkSubmitOperator):
 
     options: ClassVar[tuple[OptionArgument, ...]] = ()
 
+    own: ClassVar[Collection[str]] = ()
+    """Arguments besides those of the command, which the class has as attributes with their types and defaults."""
+
     read: ClassVar[Collection[str]] = ("source", "stream", "archive")
     """Arguments and report fields with URIs of what the command reads, as far as there are such."""
 
@@ -130,6 +133,7 @@ class CommandOperator(SparkSubmitOperator):
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
+        cls.template_fields = (*vars(cls).get("own", ()), *cls.template_fields)
         if "options_class" not in vars(cls):
             return
         cls.options = option_arguments(cls.options_class, cls.omitted, cls.renamed)
@@ -157,7 +161,9 @@ class CommandOperator(SparkSubmitOperator):
             if spark.get(argument) is not None and (argument, spark[argument]) != ("deploy_mode", "client"):
                 raise TypeError(f"{type(self).__name__} does not take {argument}: {why}")
         given = {argument: spark.pop(argument) for argument in self.arguments}
-        given |= {option.name: spark.pop(option.name, option.parameter().default) for option in self.options}
+        defaults = {option.name: option.parameter().default for option in self.options}
+        defaults |= {argument: each.default for argument, each in _own(type(self)).items()}
+        given |= {argument: spark.pop(argument, default) for argument, default in defaults.items()}
         super().__init__(conn_id=conn_id, name=name, **spark)
         if stop_after:
             self.execution_timeout = timedelta(seconds=parse_duration(stop_after))
@@ -341,14 +347,23 @@ def _newest(fields: Mapping[str, Any]) -> tuple[Any, ...]:
     return (max(numbers),) if numbers else ()
 
 
+def _own(kind: type[CommandOperator]) -> dict[str, Parameter]:
+    """Return the arguments that an operator and its base classes name in `CommandOperator.own`."""
+    return {
+        name: Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(kind, name), annotation=types[name])
+        for base in kind.__mro__
+        if vars(base).get("own") and (types := inspect.get_annotations(base, eval_str=True))
+        for name in vars(base)["own"]
+    }
+
+
 def _signature(kind: type[CommandOperator]) -> Signature:
     """Return the signature of an operator's ``__init__``: the command's arguments, and those of the base classes."""
     found = {name: Parameter(name, Parameter.KEYWORD_ONLY, annotation=str) for name in kind.arguments}
     found |= {option.name: option.parameter() for option in kind.options}
-    bases = kind.__mro__[: kind.__mro__.index(CommandOperator) + 1]
-    for init in (vars(base)["__init__"] for base in bases if "__init__" in vars(base)):
-        own = inspect.signature(init, eval_str=True).parameters
-        found |= {name: each for name, each in own.items() if each.kind is Parameter.KEYWORD_ONLY}
+    found |= _own(kind)
+    for name, each in inspect.signature(CommandOperator.__init__, eval_str=True).parameters.items():
+        found |= {name: each} if each.kind is Parameter.KEYWORD_ONLY else {}
     self, others = (
         Parameter("self", Parameter.POSITIONAL_OR_KEYWORD),
         Parameter("spark", Parameter.VAR_KEYWORD, annotation=Any),

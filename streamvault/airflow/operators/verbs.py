@@ -119,7 +119,6 @@ class ImportStreamOperator(CommandOperator):
         warm_tier: ``Bulk`` (the cheapest), ``Standard`` or ``Expedited``.
     """
 
-    template_fields: Sequence[str] = ("wait_for_warm", "warm_days", "warm_tier", *CommandOperator.template_fields)
     verb = "import"
     arguments = _RESTORED
     options_class = ImportOptions
@@ -129,19 +128,10 @@ class ImportStreamOperator(CommandOperator):
     archive: str
     generation: int | str | None
     at: str | None
-
-    def __init__(
-        self,
-        *,
-        wait_for_warm: bool | str = False,
-        warm_days: int | str = 7,
-        warm_tier: str = "Bulk",
-        **others: Any,
-    ) -> None:
-        super().__init__(**others)
-        self.wait_for_warm = wait_for_warm
-        self.warm_days = warm_days
-        self.warm_tier = warm_tier
+    own = ("wait_for_warm", "warm_days", "warm_tier")
+    wait_for_warm: bool | str = False
+    warm_days: int | str = 7
+    warm_tier: str = "Bulk"
 
     def execute(self, context: Any) -> dict[str, Any]:  # type: ignore[override]  # the provider's returns nothing
         """See the base class."""
@@ -271,15 +261,12 @@ class ShowStatusOperator(CommandOperator):
         stream: ``SCOPE/``, ``SCOPE/ord*``, ``SCOPE/STREAM`` or ``STREAM`` of the connection, or a URI. Templated.
     """
 
-    template_fields: Sequence[str] = ("stream", *CommandOperator.template_fields)
     verb = "status"
     options_class = StatusOptions
     root: str | None
     config_file: str | None
-
-    def __init__(self, *, stream: str | None = None, **others: Any) -> None:
-        super().__init__(**others)
-        self.stream = stream
+    own = ("stream",)
+    stream: str | None = None
 
     def resolve(self, argument: str) -> Any:
         """See the base class."""
@@ -313,14 +300,11 @@ class TargetOperator(CommandOperator):
         others: see `CommandOperator`.
     """
 
-    template_fields: Sequence[str] = ("target_conn_id", *CommandOperator.template_fields)
     read: ClassVar[Collection[str]] = ("source",)
     written = "stream"
     stream: str
-
-    def __init__(self, *, target_conn_id: str | None = None, **others: Any) -> None:
-        super().__init__(**others)
-        self.target_conn_id = target_conn_id
+    own: ClassVar[Collection[str]] = ("target_conn_id",)
+    target_conn_id: str | None = None
 
     def resolve(self, argument: str) -> Any:
         """See the base class."""
@@ -379,14 +363,10 @@ class ReplicateStreamOperator(MirrorOperator):
 
     verb = "replicate"
     options_class = ReplicateOptions
-    template_fields: Sequence[str] = ("most_lag", *MirrorOperator.template_fields)
     asset_event_fields = ("moved_bytes", "behind_bytes", "lag_seconds")
     follow: bool | str
-    lasting: str | None
-
-    def __init__(self, *, most_lag: str | None = None, **mirror: Any) -> None:
-        super().__init__(**mirror)
-        self.most_lag = most_lag
+    own = ("most_lag",)
+    most_lag: str | None = None
 
     def command(self) -> list[str]:
         """See the base class.
