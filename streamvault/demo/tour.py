@@ -67,7 +67,6 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         Usage: a page was asked for, and the packages that draw are not installed.
         Problem: as the commands raise it.
     """
-    began = time.monotonic()
     if options.report is not None:
         check_packages()
     with ExitStack() as cleanup:
@@ -94,7 +93,6 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
             proofs=tuple(tour.proofs),
             kept=str(folder) if options.keep else "",
             page=page,
-            total_seconds=round(time.monotonic() - began, 3),
         )
 
 

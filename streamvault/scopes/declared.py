@@ -92,7 +92,7 @@ class DeclaredCalls:
             errors = error.errors(include_url=False)
             # a key that is missing may be the one that is misspelt
             first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
-            path = [part for part in first["loc"] if isinstance(part, int) or _is_key(part, said)]
+            path = [part for part in first["loc"] if isinstance(part, int) or has_key(said, part)]
             name = str(first["loc"][-1])
             unknown = first["type"] == "extra_forbidden"
             what = f"unknown key {name}" if unknown else f"{name}: {first['msg'].removeprefix('Value error, ')}"
@@ -130,11 +130,11 @@ class DeclaredCalls:
         return Usage(problem.what, where=f"{where}: {problem.where}" if problem.where else where, todo=problem.todo)
 
 
-def _is_key(part: str, said: Mapping[str, Any]) -> bool:
-    """Whether a part of an error's place is a key of the file; pydantic also names the types that it tried."""
+def has_key(said: Mapping[str, Any], key: str) -> bool:
+    """Return whether a file gives a key, for all streams or for one; pydantic also names the types that it tried."""
     entries = said.get("streams")
     tables = [said, *(entries if isinstance(entries, list) else [])]
-    return any(isinstance(table, dict) and part in table for table in tables)
+    return any(isinstance(table, dict) and key in table for table in tables)
 
 
 def _list_model(verb: PublicVerb) -> type[DeclaredList]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,7 +25,7 @@ from streamvault.report.reports import (
     StreamStatus,
 )
 from streamvault.report.status import status_of, unarchived_bytes
-from streamvault.scopes.declared import DeclaredCalls
+from streamvault.scopes.declared import DeclaredCalls, has_key
 from streamvault.scopes.entries import load_declared
 from streamvault.scopes.uri import ScopePattern
 from streamvault.sources.comparing import bytes_before, check_gaps, held_below
@@ -271,10 +271,7 @@ def _calls(file: str) -> tuple[PublicVerb, DeclaredCalls]:
     from streamvault.rotation.rotate import rotate_stream  # noqa: PLC0415
 
     said, _ = load_declared(file)
-    entries = said.get("streams")
-    tables = [said, *(entries if isinstance(entries, list) else [])]
-    has_root = any(isinstance(table, Mapping) and "root" in table for table in tables)
-    verbs: list[Any] = [rotate_stream, follow_stream] if has_root else [replicate_stream]
+    verbs: list[Any] = [rotate_stream, follow_stream] if has_key(said, "root") else [replicate_stream]
     first, *others = verbs
     try:
         return first, DeclaredCalls(first, file, first.options_class())
