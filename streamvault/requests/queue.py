@@ -110,6 +110,9 @@ def _parsed(queue: str) -> tuple[StoreAddress, StreamName]:
 
 T = TypeVar("T")
 
+REASON_CHARACTERS = 500
+"""Maximum length of the reason why an entry is not a request: it quotes the entry, which may be large."""
+
 
 class NotARequest(Usage):
     """An entry is not a request that this release supports."""
@@ -254,13 +257,16 @@ def _decoded(validate: Callable[[bytes], T], content: bytes) -> T:
             made = validate(content)
         check_names(content)
     except (ValueError, Usage) as error:
-        why = str(error).removesuffix(".")
-        if isinstance(error, ValidationError):
+        why = str(error)
+        if isinstance(error, Usage):
+            why = ": ".join(text for text in (error.what, error.where) if text)
+        elif isinstance(error, ValidationError):
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))
             why = f"{place}: {first['msg']}" if place else first["msg"]
         todo = "A newer release may support it."
-        raise NotARequest("the entry is not a request that this release supports", where=why, todo=todo) from None
+        what = "the entry is not a request that this release supports"
+        raise NotARequest(what, where=why[:REASON_CHARACTERS], todo=todo) from None
     return made
 
 

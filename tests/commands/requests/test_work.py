@@ -190,6 +190,17 @@ def test_invalid_request_is_refused(content: bytes) -> None:
         decode_request(content)
 
 
+@pytest.mark.parametrize("name", ["from_cut", "window", "at", "archive", "kind"])
+@pytest.mark.parametrize("value", ["x" * 500_000, "9" * 4000, ["--a" * 100_000], {"'a ": "`" * 100_000}, -(10**300)])
+def test_reason_does_not_repeat_what_a_foreign_entry_has(name: str, value: Any) -> None:
+    told = json.loads(encode(RestoreRequest(archive="a", stream="b"))) | {name: value}
+    if name == "archive" and isinstance(value, str):
+        told["generation"] = 0
+    with pytest.raises(NotARequest) as raised:
+        decode_request(json.dumps(told).encode())
+    assert len(raised.value.where) < 1000
+
+
 # Adding requests
 
 
