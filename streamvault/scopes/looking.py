@@ -55,16 +55,7 @@ class WatchedStreams:
     names: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, place: str, root: str) -> WatchedStreams:
-        """Return the streams of a scope, those that match a pattern, or one, given the URI.
-
-        Raises:
-            Usage: there is a ``*`` elsewhere than in the last part.
-        """
-        return cls.of_patterns([ScopePattern.parse(place)], root)
-
-    @classmethod
-    def of_patterns(cls, patterns: list[ScopePattern], root: str, *, target: bool = False) -> WatchedStreams:
+    def of(cls, patterns: list[ScopePattern], root: str, *, target: bool = False) -> WatchedStreams:
         """Return the streams that patterns of one scope match; all are names, or none is."""
         names = frozenset(one.pattern for one in patterns if one.is_name)
         matches: Matches | None = (
@@ -259,9 +250,7 @@ def declared_parts(file: str) -> list[WatchedStreams]:
         for uri, root, is_target in there:
             pattern = ScopePattern.parse(uri)
             found.setdefault((pattern.scope, root, is_target, pattern.is_name), []).append(pattern)
-    return [
-        WatchedStreams.of_patterns(patterns, root, target=target) for (_, root, target, _), patterns in found.items()
-    ]
+    return [WatchedStreams.of(patterns, root, target=target) for (_, root, target, _), patterns in found.items()]
 
 
 def _calls(file: str) -> tuple[PublicVerb, DeclaredCalls]:

@@ -14,6 +14,7 @@ from streamvault.report.metrics import metrics_text
 from streamvault.report.reports import StatusOptions, StatusReport
 from streamvault.report.status import status_of
 from streamvault.report.write import replace_file
+from streamvault.scopes.uri import ScopePattern
 from streamvault.sources.comparing import never_archived
 from streamvault.streamstore.uri import is_stream, sharing_stores
 
@@ -90,5 +91,7 @@ def _report(place: str | None, options: StatusOptions, now: datetime) -> StatusR
 
     root = "" if options.root is None else RootAddress.parse(options.root).resolve().uri
     with sharing_stores():
-        parts = [WatchedStreams.of(place, root)] if place is not None else declared_parts(str(file))
+        parts = (
+            [WatchedStreams.of([ScopePattern.parse(place)], root)] if place is not None else declared_parts(str(file))
+        )
         return scoped_status(parts, StatusReport(root=root, scope=place or str(file), seen=seen), now)
