@@ -231,6 +231,7 @@ MIRRORED: dict[str, tuple[str, ...]] = {
     ),
     "a promotion ends a move, which leaves no sealed tombstone": ("events/new move,promote +!",),
     "a move ends a promotion and then refuses to go on": ("events/replica promote,move",),
+    "a move replaces the stream that its user is about to scale": ("events/scaled scale,move-shift",),
     "a ledger that is gone is no conflict": ("events/replica move-bare,promote",),
     "a sweep deletes what only a target has": (
         "events/scaled copy,sweep !,+!",

@@ -9,8 +9,10 @@ from typing import Any
 
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.errors import NoSuchStream
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import ContentKind, KeyRange, Scaling, StreamConfiguration, StreamName
+from streamvault.streamstore.own import is_own
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from testkit.explorer.world import World, in_memory
@@ -91,8 +93,14 @@ def make(cluster: str = CLUSTER, word: str = "a", count: int = 5) -> None:
 
 
 def scale(store: StreamStore) -> None:
-    """Split the first open segment, or the next time merge the other one with its neighbour."""
-    current = store.describe(NAME).epochs[-1].segments
+    """Split the first open segment, or the next time merge the other one with its neighbour.
+
+    One description decides: between two, a move may put a tombstone of one segment in the stream's place.
+    """
+    described = store.describe(NAME)
+    if is_own(described.configuration):
+        raise NoSuchStream("only a tombstone is left of the stream", where=str(NAME))
+    current = described.epochs[-1].segments
     (first, held), *rest = current.items()
     if len(current) == 2:
         middle = (held.low + held.high) / 2
