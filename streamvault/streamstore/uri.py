@@ -14,7 +14,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -56,8 +56,7 @@ class StoreAddress:
 
     def open(self) -> StreamStore:
         """Open the store; close it after use. Within `sharing_stores`, it is shared."""
-        scheme = _SCHEMES[self.scheme]
-        return _shared.open(self, self._open) if scheme.shared and _shared is not None else self._open()
+        return _share(self, self._open) if _SCHEMES[self.scheme].shared and _sharing else self._open()
 
     def _open(self) -> StreamStore:
         scheme = _SCHEMES[self.scheme]
@@ -78,8 +77,7 @@ class StoreAddress:
 
     def lend(self) -> AbstractContextManager[StreamStore]:
         """Open the store for one of many tasks; a shareable store stays open for the next one in this process."""
-        # what is kept must be a store of its own: a shared one is closed when its sharing ends
-        return lend(self, self._open) if _SCHEMES[self.scheme].shared and _shared is None else self.open()
+        return lend(self, self._open) if _SCHEMES[self.scheme].shared else self.open()
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,51 +309,13 @@ class _Kept:
     closing: threading.Timer | None = None
 
 
-class _SharedStores:
-    """Stores that are opened once for all their users; each is closed after the sharing has ended and the last user."""
+_Place = tuple[int, Hashable]
+"""The process, as connections do not survive a fork, and the key of a store."""
 
-    def __init__(self) -> None:
-        self.blocks = 0
-        self._lock = threading.Lock()
-        self._ended = False
-        self._stores: dict[tuple[int, StoreAddress], _Kept] = {}
-
-    def open(self, address: StoreAddress, open_it: Callable[[], StreamStore]) -> StreamStore:
-        # keyed by process: connections do not survive a fork
-        key = (os.getpid(), address)
-        with self._lock:
-            if self._ended:
-                return open_it()
-            if key not in self._stores:
-                self._stores[key] = _Kept(open_it())
-            kept = self._stores[key]
-            kept.users += 1
-            lent = copy(kept.store)
-        uses = [kept]
-        vars(lent)["close"] = lambda: self._give_back(uses)
-        return lent
-
-    def _give_back(self, uses: list[_Kept]) -> None:
-        with self._lock:
-            if not uses:
-                return  # closed before
-            kept = uses.pop()
-            kept.users -= 1
-            is_last = self._ended and not kept.users
-        if is_last:
-            kept.store.close()
-
-    def end(self) -> None:
-        with self._lock:
-            self._ended = True
-            unused = [
-                kept.store for (process, _), kept in self._stores.items() if process == os.getpid() and not kept.users
-            ]
-        for store in unused:
-            store.close()
-
-
-_shared: _SharedStores | None = None
+_lock = threading.Lock()
+_kept: dict[_Place, _Kept] = {}
+_sharing = 0
+"""Blocks of `sharing_stores` that run; while there are any, stores without users stay open."""
 
 
 @contextmanager
@@ -365,31 +325,44 @@ def sharing_stores() -> Iterator[None]:
     Blocks that run at the same time share their stores, and so does whatever else opens one meanwhile. A store is
     closed when the last block has ended and its last user has closed it. Stores that lock out others are not shared.
     """
-    global _shared  # noqa: PLW0603
+    global _sharing  # noqa: PLW0603
     with _lock:
-        if _shared is None:
-            _shared = _SharedStores()
-        stores = _shared
-        stores.blocks += 1
+        _sharing += 1
     try:
         yield
     finally:
         with _lock:
-            stores.blocks -= 1
-            if is_last := not stores.blocks:
-                _shared = None
-        if is_last:
-            stores.end()
+            _sharing -= 1
+            here = [(place, kept) for place, kept in _kept.items() if place[0] == os.getpid() and not _sharing]
+            unused = [_kept.pop(place).store for place, kept in here if not (kept.users or kept.closing)]
+        for store in unused:
+            store.close()
 
 
-_lock = threading.Lock()
-_kept: dict[Hashable, _Kept] = {}
+def _share(address: StoreAddress, open_it: Callable[[], StreamStore]) -> StreamStore:
+    """Return a store that others may use, too, until each of them has closed it."""
+    place, kept = _take(address, open_it)
+    lent, uses = copy(kept.store), [kept]
+
+    def close() -> None:
+        with suppress(IndexError):  # closed before
+            _give_back(place, uses.pop(), keep_seconds=0)
+
+    vars(lent)["close"] = close
+    return lent
 
 
 @contextmanager
 def lend(key: Hashable, open_it: Callable[[], StreamStore]) -> Iterator[StreamStore]:
     """Lend a store that stays open for the next user of the same key in this process; do not close it."""
-    # keyed by process: connections do not survive a fork
+    place, kept = _take(key, open_it)
+    try:
+        yield kept.store
+    finally:
+        _give_back(place, kept, keep_seconds=KEEP_SECONDS)
+
+
+def _take(key: Hashable, open_it: Callable[[], StreamStore]) -> tuple[_Place, _Kept]:
     place = (os.getpid(), key)
     with _lock:
         kept = _kept.get(place)
@@ -399,18 +372,24 @@ def lend(key: Hashable, open_it: Callable[[], StreamStore]) -> Iterator[StreamSt
             kept.closing.cancel()
             kept.closing = None
         kept.users += 1
-    try:
-        yield kept.store
-    finally:
-        with _lock:
-            kept.users -= 1
-            if not kept.users:
-                kept.closing = threading.Timer(KEEP_SECONDS, _close, (place, kept))
-                kept.closing.daemon = True
-                kept.closing.start()
+    return place, kept
 
 
-def _close(place: Hashable, kept: _Kept) -> None:
+def _give_back(place: _Place, kept: _Kept, *, keep_seconds: float) -> None:
+    with _lock:
+        kept.users -= 1
+        if kept.users or _sharing:
+            return
+        if keep_seconds:
+            kept.closing = threading.Timer(keep_seconds, _close, (place, kept))
+            kept.closing.daemon = True
+            kept.closing.start()
+            return
+        del _kept[place]
+    kept.store.close()
+
+
+def _close(place: _Place, kept: _Kept) -> None:
     with _lock:
         # it may have been lent again while the timer fired
         if kept.users or _kept.get(place) is not kept or kept.closing is not threading.current_thread():
