@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from streamvault.common.errors import Problem
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
-from streamvault.common.report import CarriedGroup
 from streamvault.common.units import bytes_text, count_text
 from streamvault.common.waiting import Retrier, Round, repeat_rounds
 from streamvault.exporter.archived_events import rewrite_range
@@ -30,7 +25,6 @@ from streamvault.rotation.reports import (
     FollowOptions,
     FollowReport,
     RotateOptions,
-    RotateReport,
 )
 from streamvault.rotation.rotate import Rotation
 from streamvault.runner.opening import Tasks
@@ -89,31 +83,33 @@ def follow_stream(stream: str, root: str, options: FollowOptions, progress: Prog
     export = Export.of(stream, root, options)
     if options.rotates:
         export.root.check_read_at_once()
-    following = _Following(
-        export,
-        options,
-        Retrier(options.retry_for, progress, until=math.inf if options.lasting is None else began + options.lasting),
-        _Tally(progress),
+    retrier = Retrier(
+        options.retry_for, progress, until=math.inf if options.lasting is None else began + options.lasting
     )
     with ExitStack() as stack:
         tasks = Tasks(options.master, stack, [export_range, rewrite_range, compare_range, compare_joined])
-        report = following.run(tasks, began)
+        report = _Following(export, options, retrier, progress).run(tasks, began)
         progress.end()
         return replace(report, seconds=tasks.seconds)
 
 
-@dataclass
 class _Following:
-    """A stream that is archived as it grows."""
+    """A stream that is archived as it grows.
 
-    export: Export
-    options: FollowOptions
-    retrier: Retrier
-    tally: _Tally
+    Attributes:
+        report: totals of all rounds so far; of bounded size, however long the stream is followed.
+    """
+
+    def __init__(self, export: Export, options: FollowOptions, retrier: Retrier, progress: Progress) -> None:
+        self.export = export
+        self.options = options
+        self.retrier = retrier
+        self.progress = progress
+        self.report = FollowReport(archive=export.archive().uri, generation=0, ended="idle")
 
     def run(self, tasks: Tasks, began: float) -> FollowReport:
         """Repeat rounds until one of the ends that the options name."""
-        options, tally, archive = self.options, self.tally, self.export.archive()
+        options, archive = self.options, self.export.archive()
         compaction = Compaction(archive, options.shared_with(CompactOptions), tasks, self.retrier.watched)
         self._check_reachable(archive)
         ended = repeat_rounds(
@@ -124,25 +120,13 @@ class _Following:
             lasting=options.lasting,
             began=began,
         )
-        done = compaction.done
-        return FollowReport(
-            archive=archive.uri,
-            generation=tally.generation,
+        self._count(objects_deleted=compaction.done.deleted.objects)
+        return replace(
+            self.report,
             ended=ended,
-            rounds=tally.rounds,
             retries=self.retrier.retries,
-            made=tally.made,
-            events=tally.events,
-            bytes=tally.bytes,
-            newest=tuple(tally.newest),
-            merges=tally.merges,
-            moved_bytes=done.moved_bytes,
+            moved_bytes=compaction.done.moved_bytes,
             generations_in_force=len(self.retrier(archive.generations)),
-            expired_count=tally.expired,
-            objects_deleted=tally.deleted + done.deleted.objects,
-            cut=tally.cut,
-            reader_groups=tally.groups,
-            warnings=tuple(tally.warnings),
         )
 
     def _check_reachable(self, archive: Archive) -> None:
@@ -153,15 +137,19 @@ class _Following:
 
     def _round(self, tasks: Tasks, compaction: Compaction) -> Round:
         """Archive what is new, and merge; return whether the archive changed, and whether it is complete."""
-        report = self._archive_new(tasks)
-        self.tally.add(report)
-        if not report.unchanged:
+        exported = self._archive_new(tasks)
+        self._add(exported)
+        if not exported.unchanged:
             choose = partial(choose_tiers, target=self.options.target)
-            self.retrier(partial(self.tally.merge, compaction, choose))
+            self.retrier(partial(self._merge, compaction, choose))
         self.retrier(compaction.clear)
-        self.tally.warn(compaction.problems)
-        sealed = report.unchanged and self.retrier(partial(_is_sealed, compaction.archive))
-        return Round(changed=not report.unchanged, sealed=sealed)
+        for problem in compaction.problems:
+            warning = f"some generations were not merged or read back: {problem}"
+            self._warn(warning)
+            self.progress.warn(warning)
+        compaction.problems.clear()
+        sealed = exported.unchanged and self.retrier(partial(_is_sealed, compaction.archive))
+        return Round(changed=not exported.unchanged, sealed=sealed)
 
     def _archive_new(self, tasks: Tasks) -> ExportReport:
         """Archive what is new; rotate, too, if the options say so."""
@@ -169,74 +157,17 @@ class _Following:
             return self.retrier(lambda: self._rotation(tasks).archive_new())
         rotation = self._rotation(tasks)
         exported = self.retrier(rotation.archive_new)
-        self.tally.add_rotation(self.retrier(partial(rotation.complete, exported, sweep=not self.tally.rounds)))
+        rotated = self.retrier(partial(rotation.complete, exported, sweep=not self.report.rounds))
+        self._count(expired_count=len(rotated.expired), objects_deleted=rotated.objects_deleted)
+        if rotated.truncated:
+            self.report = replace(self.report, cut=rotated.cut)
         return exported
 
     def _rotation(self, tasks: Tasks) -> Rotation:
         options = self.options.shared_with(RotateOptions)
         return Rotation(self.export, options, tasks, self.retrier.watched)
 
-
-def _is_sealed(archive: Archive) -> bool:
-    newest = archive.newest()
-    return newest is not None and newest.sealed
-
-
-@dataclass
-class _Tally:
-    """Totals of all rounds; of bounded size, however long the stream is followed."""
-
-    progress: Progress
-    rounds: int = 0
-    made: int = 0
-    merges: int = 0
-    generation: int = 0
-    events: int = 0
-    bytes: int = 0
-    expired: int = 0
-    deleted: int = 0
-    cut: Mapping[str, int] | None = None
-    groups: tuple[CarriedGroup, ...] = ()
-    newest: deque[FollowedGeneration] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
-    warnings: deque[str] = field(default_factory=partial(deque[Any], maxlen=REMEMBERED))
-
-    def add(self, report: ExportReport) -> None:
-        """Add a round."""
-        self.rounds += 1
-        self.generation = report.generation
-        self.groups = report.reader_groups
-        self.warnings += [warning for warning in report.warnings if warning not in self.warnings]
-        if report.unchanged:
-            return
-        self.made += 1
-        self.events += report.events
-        self.bytes += report.bytes
-        self.newest.append(
-            FollowedGeneration(
-                generation=report.generation, events=report.events, bytes=report.bytes, seconds=report.seconds
-            )
-        )
-        events = f"{count_text(report.events, 'event')}, " if report.events or not report.bytes else ""
-        self.progress.note(
-            f"generation {report.generation}: {events}{bytes_text(report.bytes)} in {report.seconds:.2f} s"
-        )
-
-    def add_rotation(self, report: RotateReport) -> None:
-        """Add what a round's rotation did besides archiving."""
-        self.expired += len(report.expired)
-        self.deleted += report.objects_deleted
-        if report.truncated:
-            self.cut = report.cut
-
-    def warn(self, problems: list[Problem]) -> None:
-        """Warn of generations that could not be merged or read back."""
-        for problem in problems:
-            warning = f"some generations were not merged or read back: {problem}"
-            self.warnings.append(warning)
-            self.progress.warn(warning)
-        problems.clear()
-
-    def merge(self, compaction: Compaction, choose: Choose) -> None:
+    def _merge(self, compaction: Compaction, choose: Choose) -> None:
         """Merge until there is nothing left to merge."""
         while True:
             runs = compaction.done.runs
@@ -244,8 +175,35 @@ class _Tally:
             try:
                 compaction.run(choose)
             finally:
-                self.merges += len(runs)
+                self._count(merges=len(runs))
                 for run in runs:
                     self.progress.say(f"merged generations {run.first} to {run.generation}")
             if not runs:
                 return
+
+    def _add(self, exported: ExportReport) -> None:
+        """Add what a round has archived."""
+        self._count(rounds=1)
+        self.report = replace(self.report, generation=exported.generation, reader_groups=exported.reader_groups)
+        for warning in exported.warnings:
+            if warning not in self.report.warnings:
+                self._warn(warning)
+        if exported.unchanged:
+            return
+        number, size, seconds = exported.generation, exported.bytes, exported.seconds
+        made = FollowedGeneration(generation=number, events=exported.events, bytes=size, seconds=seconds)
+        self._count(made=1, events=exported.events, bytes=size)
+        self.report = replace(self.report, newest=(*self.report.newest, made)[-REMEMBERED:])
+        events = f"{count_text(exported.events, 'event')}, " if exported.events or not size else ""
+        self.progress.note(f"generation {number}: {events}{bytes_text(size)} in {seconds:.2f} s")
+
+    def _count(self, **more: int) -> None:
+        self.report = replace(self.report, **{name: getattr(self.report, name) + n for name, n in more.items()})
+
+    def _warn(self, warning: str) -> None:
+        self.report = replace(self.report, warnings=(*self.report.warnings, warning)[-REMEMBERED:])
+
+
+def _is_sealed(archive: Archive) -> bool:
+    newest = archive.newest()
+    return newest is not None and newest.sealed
