@@ -161,7 +161,7 @@ class Stretch:
         at, digest = self.start, hashlib.sha256()
         try:
             for part in self.parts:
-                for block in part.blocks(part.start, part.end, window, late=True):
+                for block in part.blocks(part.start, part.end, window):
                     if self.last:
                         digest.update(memoryview(block)[max(self.last.offset - at, 0) :])
                     at += len(block)

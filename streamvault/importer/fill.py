@@ -319,7 +319,7 @@ def _read_source(part: SourcePart, where: str) -> tuple[str, int]:
     digest, events = hashlib.sha256(), 0
     # A large event is a range by itself and never restored in part.
     splitter = EventSplitter(part.start, where) if part.events is None else None
-    for block in part.blocks(part.start, part.end, WINDOW_BYTES, late=True):
+    for block in part.blocks(part.start, part.end, WINDOW_BYTES):
         digest.update(block)
         if splitter is not None:
             events += sum(1 for _ in splitter.events(block))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Damaged
@@ -83,14 +83,13 @@ class ArchivedPart:
         """The archive."""
         return self.address.open()
 
-    def blocks(self, start: int, end: int, window: int, *, late: bool = False) -> Iterator[bytes | memoryview]:
-        """See `SourcePart.blocks`. The whole range is read, and compared with its digest.
+    def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
+        """See `SourcePart.blocks`. Nothing is yielded of a range that does not have its digest.
 
         Raises:
             DigestMismatch, Damaged: as `read_verified`.
         """
-        part = replace(self, start=start, end=end)
-        return within(read_verified(part, window), part) if late else read_part(part, window)
+        return read_part(replace(self, start=start, end=end), window)
 
 
 def read_verified(part: ArchivedPart, window: int = WINDOW_BYTES) -> Iterator[bytes | memoryview]:
@@ -134,7 +133,7 @@ def read_part(part: ArchivedPart, window: int = WINDOW_BYTES, *, verify: bool = 
             if held:
                 blocks.append(block)
         if held:
-            yield from within((blocks.popleft() for _ in range(len(blocks))), part)
+            yield from _within(blocks, part)
             return
     if part.whole:
         yield from read_verified(part, window)
@@ -142,10 +141,11 @@ def read_part(part: ArchivedPart, window: int = WINDOW_BYTES, *, verify: bool = 
         yield from open_reader(part.layout).read_range(part.place, part.row, part.start, part.end, window)
 
 
-def within(blocks: Iterable[bytes | memoryview], part: ArchivedPart) -> Iterator[bytes | memoryview]:
-    """Yield what a part has of the blocks of its range, all of which are read."""
+def _within(blocks: deque[bytes | memoryview], part: ArchivedPart) -> Iterator[bytes | memoryview]:
+    """Yield what a part has of the blocks of its range, and let go of each."""
     at = part.row.start
-    for block in blocks:
+    while blocks:
+        block = blocks.popleft()
         low, high = max(part.start - at, 0), min(part.end - at, len(block))
         at += len(block)
         if low < high:

@@ -38,15 +38,15 @@ class SourcePart(Protocol):
     def is_verified(self) -> bool:
         """Whether `blocks` compares the bytes with a digest: those of an archive, not those of a stream."""
 
-    def blocks(self, start: int, end: int, window: int, *, late: bool = False) -> Iterator[bytes | memoryview]:
+    def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:
         """Yield some of the bytes, as blocks that may split events. The caller may keep them.
+
+        An archive's bytes are compared with their digest before the first block.
 
         Args:
             start: offset of the first byte to read (bytes).
             end: offset after the last one.
             window: maximum data buffered in memory (bytes).
-            late: whether they may be compared with the digest after the last block, so that all is read only once;
-                otherwise that is done before the first one.
 
         Raises:
             Damaged: the bytes are missing, or differ from the digest.

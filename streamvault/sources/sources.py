@@ -125,7 +125,7 @@ class ArchiveState:
             raise SegmentTooShort(f"the segment ends before {end}", where=f"{self.archive.uri}/{segment}")
         if bounds != (start, end) or any(a.end != b.start for a, b in pairwise(held)):
             raise NoSuchSegment("the archive no longer has these bytes", where=f"{self.archive.uri}/{segment}: {start}")
-        return digest_of(block for one in held for block in one.blocks(one.start, one.end, WINDOW_BYTES, late=True))
+        return digest_of(block for one in held for block in one.blocks(one.start, one.end, WINDOW_BYTES))
 
     def check_gap(self, segment: SegmentId, start: int, end: int, *, also: Iterable[tuple[int, int]] = ()) -> None:
         """See `SourceState.check_gap`; ``also`` are other gaps of the segment (bytes), apart from the declared ones."""

@@ -83,7 +83,7 @@ class LiveSegment:
         """See `SourcePart`."""
         return False
 
-    def blocks(self, start: int, end: int, window: int, *, late: bool = False) -> Iterator[bytes | memoryview]:  # noqa: ARG002
+    def blocks(self, start: int, end: int, window: int) -> Iterator[bytes | memoryview]:  # noqa: ARG002
         """See `SourcePart.blocks`; the store's reader has a window of its own."""
         try:
             with self.address.lend() as store:
