@@ -7,14 +7,14 @@ import json
 from streamvault.cli.lines import exact_text, time_text
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.errors import Usage
 from streamvault.common.units import bytes_text, count_text, events_text, generations_text, numbers_text, seconds_text
 from streamvault.manifests.options import CheckOptions, WarmOptions
 from streamvault.manifests.verbs.reports import CheckReport, WarmReport
 
 
-def check(archive: ArchiveArgument, options: CheckOptions, *, command: RunningCommand) -> None:
+def check(archive: ArchiveArgument, options: CheckOptions, *, command: Command) -> None:
     """Verify that an archive is complete and intact.
 
     Exit code 3 if anything is missing or changed.
@@ -89,7 +89,7 @@ def _strays(report: CheckReport) -> str:
     return f"{strays}, harmless; --repair deletes those that are proved to be unused"
 
 
-def warm(archive: ArchiveArgument, options: WarmOptions, *, command: RunningCommand) -> None:
+def warm(archive: ArchiveArgument, options: WarmOptions, *, command: Command) -> None:
     """Restore an archive's objects from an archive class of S3.
 
     Then the archive can be imported. Run the command again to see the progress.

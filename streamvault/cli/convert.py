@@ -5,12 +5,12 @@ from __future__ import annotations
 from streamvault.cli.lines import cost_fields, exact_text, plan_fields, time_text
 from streamvault.cli.options import ArchiveArgument, RootArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import events_text, generations_text
 from streamvault.exporter.reports import ConvertOptions, ConvertReport
 
 
-def convert(archive: ArchiveArgument, root: RootArgument, options: ConvertOptions, *, command: RunningCommand) -> None:
+def convert(archive: ArchiveArgument, root: RootArgument, options: ConvertOptions, *, command: Command) -> None:
     """Copy an archive to another root in another layout.
 
     The copy has the same digests. Generations that it already has are kept.

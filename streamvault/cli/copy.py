@@ -6,13 +6,13 @@ from streamvault.cli.join import print_places
 from streamvault.cli.lines import earlier_text, exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import SourceArgument, TargetArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import count_text, seconds_text
 from streamvault.concat.reports import CopyReport
 from streamvault.replication.reports import CopyOptions, MoveOptions, MoveReport
 
 
-def copy(source: SourceArgument, stream: TargetArgument, options: CopyOptions, *, command: RunningCommand) -> None:
+def copy(source: SourceArgument, stream: TargetArgument, options: CopyOptions, *, command: Command) -> None:
     """Copy a stream, or a part of it, into a new stream.
 
     Segments, offsets and bytes are those of the source.
@@ -48,7 +48,7 @@ def _show(results: Results, report: CopyReport) -> None:
     print_places(results, report.places)
 
 
-def move(source: SourceArgument, stream: TargetArgument, options: MoveOptions, *, command: RunningCommand) -> None:
+def move(source: SourceArgument, stream: TargetArgument, options: MoveOptions, *, command: Command) -> None:
     """Move a stream to another name or cluster.
 
     Writers may continue until the cut-over. The old stream is sealed, and deleted only after the new one has been read

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import seconds_text
 from streamvault.demo.report import DemoOptions, DemoReport
 
 
-def demo(options: DemoOptions, *, command: RunningCommand) -> None:
+def demo(options: DemoOptions, *, command: Command) -> None:
     """Demonstrate the commands on a generated stream.
 
     No server is needed: the streams are in a folder, and moto serves S3 on this machine.

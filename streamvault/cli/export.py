@@ -5,12 +5,12 @@ from __future__ import annotations
 from streamvault.cli.lines import cost_fields, earlier_text, exact_text, plan_fields, print_groups, time_text
 from streamvault.cli.options import RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import events_text
 from streamvault.exporter.reports import ExportOptions, ExportReport
 
 
-def export(stream: StreamArgument, root: RootArgument, options: ExportOptions, *, command: RunningCommand) -> None:
+def export(stream: StreamArgument, root: RootArgument, options: ExportOptions, *, command: Command) -> None:
     """Archive a stream, or the events since the last export.
 
     Each export that finds new events adds a generation to the archive.

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from streamvault.cli.options import ArchiveArgument, argument, option
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.errors import Usage
 from streamvault.lake.reports import CatOptions, ReadOptions
 from streamvault.manifests.options import GetOptions
@@ -25,7 +25,7 @@ def get(
     ],
     options: GetOptions,
     *,
-    command: RunningCommand,
+    command: Command,
 ) -> None:
     """Write one event's payload to standard output.
 
@@ -67,7 +67,7 @@ def cat(
             environment=False,
         ),
     ] = Format.RAW,
-    command: RunningCommand,
+    command: Command,
 ) -> None:
     """Write an archive's events to standard output.
 
@@ -77,7 +77,7 @@ def cat(
 
     if limit is not None and limit < 0:
         raise Usage("--limit must be at least 0", where=str(limit))
-    as_json = command.running.as_json
+    as_json = command.as_json
     is_raw = form is not Format.JSONL and not as_json
     columns = None if is_raw else ["pointer", "epoch", "segment", "offset", "length", "payload"]
     given = ReadOptions(**options.keywords(), columns=columns or ["payload"])

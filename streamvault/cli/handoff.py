@@ -7,12 +7,12 @@ from typing import Annotated
 from streamvault.cli.lines import cost_fields, exact_text, time_text
 from streamvault.cli.options import TableSource, argument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import generations_text
 from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
 
 
-def handoff(source: TableSource, options: HandoffOptions, *, command: RunningCommand) -> None:
+def handoff(source: TableSource, options: HandoffOptions, *, command: Command) -> None:
     """Write an archive or a stream as a table for SQL engines.
 
     The table can be read by Athena, Trino, Presto, Hive and Spark. Later runs add new events.
@@ -54,7 +54,7 @@ def ddl(
     engine: Annotated[Engine, argument("ENGINE", "athena, trino (also for Presto) or hive (also for Spark).")],
     options: DdlOptions,
     *,
-    command: RunningCommand,
+    command: Command,
 ) -> None:
     """Print the statements that register a table.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from streamvault.cli.lines import exact_text, time_text
 from streamvault.cli.options import ArchiveArgument, HoldName
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import count_text, generations_text
 from streamvault.manifests.options import DeleteOptions, HoldOptions, ReleaseOptions
 from streamvault.manifests.verbs.reports import DeleteReport, HoldReport
 
 
-def hold(archive: ArchiveArgument, name: HoldName, options: HoldOptions, *, command: RunningCommand) -> None:
+def hold(archive: ArchiveArgument, name: HoldName, options: HoldOptions, *, command: Command) -> None:
     """Keep a generation and those after it from expiring.
 
     It lasts until the hold is released.
@@ -26,7 +26,7 @@ def _show_held(results: Results, report: HoldReport) -> None:
     results.line(f"hold {report.name} {done} generation {report.generations[0]} of {report.archive}")
 
 
-def release(archive: ArchiveArgument, name: HoldName, options: ReleaseOptions, *, command: RunningCommand) -> None:
+def release(archive: ArchiveArgument, name: HoldName, options: ReleaseOptions, *, command: Command) -> None:
     """Release a hold, so that the generations it kept may expire."""
     from streamvault.manifests.verbs.hold import release_archive
 
@@ -38,7 +38,7 @@ def _show_released(results: Results, report: HoldReport) -> None:
     results.line(f"hold {report.name} {done} {generations_text(report.generations)} of {report.archive}")
 
 
-def delete(archive: ArchiveArgument, options: DeleteOptions, *, command: RunningCommand) -> None:
+def delete(archive: ArchiveArgument, options: DeleteOptions, *, command: Command) -> None:
     """Delete an archive.
 
     Without --yes, only prints what would be deleted. Holds and S3 locks prevent the deletion; tables stay. The

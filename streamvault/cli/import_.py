@@ -5,15 +5,13 @@ from __future__ import annotations
 from streamvault.cli.lines import cost_fields, earlier_text, exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import ArchiveArgument, NewStreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, count_text, events_text, exact_moment_text
 from streamvault.importer.options import ImportOptions
 from streamvault.importer.reports import ImportReport
 
 
-def import_(
-    archive: ArchiveArgument, stream: NewStreamArgument, options: ImportOptions, *, command: RunningCommand
-) -> None:
+def import_(archive: ArchiveArgument, stream: NewStreamArgument, options: ImportOptions, *, command: Command) -> None:
     """Restore an archive into a new stream.
 
     Segments, offsets and bytes are those of the source.

@@ -8,7 +8,7 @@ from typing import Annotated
 from streamvault.cli.lines import earlier_text, exact_text, time_text
 from streamvault.cli.options import argument, folder_as_uri, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.concat.reports import AppendOptions, JoinOptions, PlaceReport, StitchReport
 
 SourcesArgument = Annotated[
@@ -21,7 +21,7 @@ _SHOWN = 20
 """How many places are printed; ``--json`` has all."""
 
 
-def append(sources: SourcesArgument, into: IntoOption, options: AppendOptions, *, command: RunningCommand) -> None:
+def append(sources: SourcesArgument, into: IntoOption, options: AppendOptions, *, command: Command) -> None:
     """Append streams and archives to a stream, all at once.
 
     Everything becomes readable together, after the stream's last event; its writers continue.
@@ -82,7 +82,7 @@ def _landed(place: PlaceReport) -> str:
 NewOption = Annotated[str, option("--into", "The stream to create.", environment=False, metavar="TARGET")]
 
 
-def join(sources: SourcesArgument, into: NewOption, options: JoinOptions, *, command: RunningCommand) -> None:
+def join(sources: SourcesArgument, into: NewOption, options: JoinOptions, *, command: Command) -> None:
     """Join streams and archives into a new stream.
 
     Its key ranges are those that all sources share, so the events of each key keep their order.

@@ -8,12 +8,12 @@ from typing import Annotated
 
 from streamvault.cli.options import ArchiveArgument, RootArgument, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, events_text, exact_moment_text, seconds_moment_text
 from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary, Timeline
 
 
-def ls(root: RootArgument, *, command: RunningCommand) -> None:
+def ls(root: RootArgument, *, command: Command) -> None:
     """List the archives and tables below a root."""
     from streamvault.manifests.verbs.show import list_archives
 
@@ -70,7 +70,7 @@ def timeline(
     wide: Annotated[
         bool, option("--wide", "Also show where each generation begins and ends in the first segments.")
     ] = False,
-    command: RunningCommand,
+    command: Command,
 ) -> None:
     """List an archive's generations, holds and checks.
 

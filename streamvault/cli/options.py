@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, get_type_hints
 import typer
 
 from streamvault.cli.imports import without_collector
-from streamvault.cli.output import Results
+from streamvault.cli.output import Results, check_log_file
 from streamvault.cli.progress import LINE_SECONDS
-from streamvault.cli.running import LogLevel, Running, RunningCommand, command_error, finish
+from streamvault.cli.running import Command, LogLevel, command_error, finish
 from streamvault.common.errors import Problem, Usage
-from streamvault.common.options import CommandLine, Options, command_line, variable_of
+from streamvault.common.options import CommandLine, Options, command_line, expanded, keyword_parameter, variable_of
 from streamvault.common.units import duration_text, parse_duration
 
 
@@ -127,47 +127,44 @@ TableSource = Annotated[
 ]
 HoldName = Annotated[str, argument("NAME", "The hold's name: letters, digits and hyphens.")]
 
-# not from the environment: what it declares may delete, truncate or seal
-_CONFIG = Annotated[
-    str | None,
-    option(
-        "--config",
-        "A TOML file that declares streams and options.",
-        environment=False,
-        metavar="FILE",
-        show_default=False,
-    ),
-]
+
+_EVERY = duration_text(LINE_SECONDS)
 
 
-_METRICS_PORT = Annotated[
-    Any,
-    option(
-        "--metrics-port",
-        "Serve Prometheus metrics at this address while the command runs; without HOST, only on this machine.",
-        metavar="[HOST:]PORT",
-        parser=parsing(parse_place),
-        show_default=False,
-    ),
-]
-
-
-def _interval(text: str) -> float:
-    return 0.0 if text == "0" else parse_duration(text)
-
-
-_RUNNING: dict[str, Any] = {
-    "as_json": Annotated[bool, option("--json", "Print one JSON object on standard output.")],
-    "progress_every": Annotated[
-        float,
+def command_of(  # noqa: PLR0913  (a parameter is an option)
+    *,
+    # not from the environment: what it declares may delete, truncate or seal
+    config: Annotated[
+        str | None,
+        option(
+            "--config",
+            "A TOML file that declares streams and options.",
+            environment=False,
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    metrics_port: Annotated[
+        Any,
+        option(
+            "--metrics-port",
+            "Serve Prometheus metrics at this address while the command runs; without HOST, only on this machine.",
+            metavar="[HOST:]PORT",
+            parser=parsing(parse_place),
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, option("--json", "Print one JSON object on standard output.")] = False,
+    progress_every: Annotated[
+        Any,
         option(
             "--progress-every",
             "How often to print progress where there are no progress bars. 0: never, and no bars.",
             metavar="TIME",
-            parser=parsing(_interval),
+            parser=parsing(lambda text: 0.0 if text == "0" else parse_duration(text)),
         ),
-    ],
-    "verbose": Annotated[
+    ] = _EVERY,
+    verbose: Annotated[
         int,
         option(
             "--verbose",
@@ -178,30 +175,44 @@ _RUNNING: dict[str, Any] = {
             show_default=False,
             metavar="",
         ),
-    ],
-    "quiet": Annotated[bool, option("--quiet", "Write nothing but the result and errors.", short="-q")],
-    "log_level": Annotated[LogLevel, option("--log-level", "Write log lines of this level and above to stderr.")],
-    "log_file": Annotated[
+    ] = 0,
+    quiet: Annotated[bool, option("--quiet", "Write nothing but the result and errors.", short="-q")] = False,
+    log_level: Annotated[
+        LogLevel, option("--log-level", "Write log lines of this level and above to stderr.")
+    ] = LogLevel.WARNING,
+    log_file: Annotated[
         str | None, option("--log-file", "Append log lines to this file, too.", metavar="FILE", show_default=False)
-    ],
-}
+    ] = None,
+) -> Command:
+    """Return a command; the parameters are the options that every command has, or several have.
+
+    Raises:
+        Usage: ``-q`` and ``-v``.
+        Failed: the log file cannot be written.
+    """
+    file = None if log_file is None else str(expanded(log_file))
+    if file is not None:
+        check_log_file(file)
+    if quiet and verbose:
+        raise Usage("--quiet and --verbose exclude each other", todo="Give one of them.")
+    order = list(LogLevel)
+    level = [log_level, min(log_level, LogLevel.INFO, key=order.index), LogLevel.DEBUG][min(verbose, 2)]
+    if quiet and level is LogLevel.WARNING:
+        level = LogLevel.ERROR
+    return Command(as_json, level, config, file, progress_every, quiet, metrics_port)
 
 
-_DEFAULTS: dict[str, Any] = {
-    "as_json": False,
-    "progress_every": duration_text(LINE_SECONDS),
-    "verbose": 0,
-    "quiet": False,
-    "log_level": LogLevel.WARNING,
-    "log_file": None,
-}
+_RUNNING = signature(command_of, eval_str=True).parameters
+
+_OF_SOME = ("config", "metrics_port")
+"""The options of `command_of` that only some commands have."""
 
 
 def as_command(function: Callable[..., None]) -> Callable[..., int]:
     """Convert a function to a command: expand each parameter that is an options class to that class's options.
 
     Args:
-        function: takes typer arguments and options, options classes, and `RunningCommand`.
+        function: takes typer arguments and options, options classes, and `Command`.
 
     Returns:
         A function whose signature has every option as a parameter. It prints an error if an option is not valid, and
@@ -212,13 +223,13 @@ def as_command(function: Callable[..., None]) -> Callable[..., int]:
     groups: dict[str, type[Options]] = {}
     for name, parameter in signature(function).parameters.items():
         kind = hints[name]
-        if kind is RunningCommand:
-            parameters += [_keyword(each, hint, _DEFAULTS[each]) for each, hint in _RUNNING.items()]
+        if kind is Command:
+            parameters += [each for keyword, each in _RUNNING.items() if keyword not in _OF_SOME]
         elif isinstance(kind, type) and issubclass(kind, Options):
             groups[name] = kind
             parameters += _option_parameters(kind)
-            parameters += [_keyword("config", _CONFIG, None)] if kind.scoped else []
-            parameters += [_keyword("metrics_port", _METRICS_PORT, None)] if kind.measured else []
+            parameters += [_RUNNING["config"]] if kind.scoped else []
+            parameters += [_RUNNING["metrics_port"]] if kind.measured else []
         else:
             parameters.append(parameter.replace(annotation=kind))
 
@@ -226,12 +237,12 @@ def as_command(function: Callable[..., None]) -> Callable[..., int]:
     def run(**given: Any) -> int:
         as_json = given["as_json"]
         try:
-            running = Running.of(given)
+            command = command_of(**{keyword: given.pop(keyword) for keyword in _RUNNING if keyword in given})
             options = {name: _read(kind, given) for name, kind in groups.items()}
         except Problem as problem:
             with Results() as results:
                 return finish(results, command_error(problem, resumable=False), as_json=as_json)
-        with running.command() as command, command.importing as importing:
+        with command.started(), command.importing as importing:
             importing.enter_context(without_collector())
             function(**given, **options, command=command)
         return command.exit_code
@@ -241,24 +252,21 @@ def as_command(function: Callable[..., None]) -> Callable[..., int]:
     return run
 
 
-def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-
-
 def _option_parameters(kind: type[Options]) -> Iterator[Parameter]:
     for keyword, declared in kind.own_first():
         form = command_line(declared)
         default = Parameter.empty if declared.is_required() else declared.default
-        described: dict[str, Any] = {"metavar": form.metavar, "environment": form.environment, "short": form.short}
-        if default is Parameter.empty or (default in {None, "", ()} and not form.choices):
-            described["show_default"] = False
-        yield _keyword(
-            keyword,
-            Annotated[
-                _type(declared.annotation, form),
-                option(form.option(keyword), declared.description or "", **described, **_parser(form)),
-            ],
-            _default(default, form),
+        described = option(
+            form.option(keyword),
+            declared.description or "",
+            short=form.short,
+            environment=form.environment,
+            metavar=form.metavar,
+            parser=None if form.parse is None else parsing(form.parse),
+            show_default=default is not Parameter.empty and bool(form.choices or default not in {None, "", ()}),
+        )
+        yield keyword_parameter(
+            keyword, Annotated[_type(declared.annotation, form), described], _default(default, form)
         )
 
 
@@ -270,10 +278,6 @@ def _type(annotation: Any, form: CommandLine) -> Any:
     if form.choices:
         return Literal[tuple(form.choices)]
     return list[str] | None if annotation == Iterable[str] else annotation
-
-
-def _parser(form: CommandLine) -> dict[str, Any]:
-    return {} if form.parse is None else {"parser": parsing(form.parse)}
 
 
 def _default(default: Any, form: CommandLine) -> Any:

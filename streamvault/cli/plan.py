@@ -7,7 +7,7 @@ from typing import Annotated
 from streamvault.cli.lines import exact_text
 from streamvault.cli.options import argument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, count_text, size_text, usd_text
 from streamvault.exporter.reports import PlanOptions, PlanReport, VerbForecast
 
@@ -17,7 +17,7 @@ _Stream = Annotated[
 ]
 
 
-def plan(stream: _Stream = None, *, options: PlanOptions, command: RunningCommand) -> None:
+def plan(stream: _Stream = None, *, options: PlanOptions, command: Command) -> None:
     """Compute what an archive would cost, take and need.
 
     Nothing is written. Without a stream, no server is needed.

@@ -8,26 +8,26 @@ from typing import Annotated
 from streamvault.cli.lines import print_table
 from streamvault.cli.options import QueueArgument, argument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, count_text, seconds_text
 from streamvault.requests.reports import QueueReport, SkipOptions, WaitingRequest
 
 
-def show(queue: QueueArgument, *, command: RunningCommand) -> None:
+def show(queue: QueueArgument, *, command: Command) -> None:
     """Show the waiting and the failed requests of a queue."""
     from streamvault.requests.show import show_queue
 
     command.call(show_queue, queue, show=_show)
 
 
-def retry(queue: QueueArgument, *, command: RunningCommand) -> None:
+def retry(queue: QueueArgument, *, command: Command) -> None:
     """Move the failed requests back to the end of the queue."""
     from streamvault.requests.show import retry_failed
 
     command.call(retry_failed, queue, show=_show)
 
 
-def drop(queue: QueueArgument, *, command: RunningCommand) -> None:
+def drop(queue: QueueArgument, *, command: Command) -> None:
     """Drop the failed requests of a queue."""
     from streamvault.requests.show import drop_failed
 
@@ -39,7 +39,7 @@ def skip(
     offset: Annotated[int, argument("OFFSET", "Where they begin, as `queue show` prints it.")],
     options: SkipOptions,
     *,
-    command: RunningCommand,
+    command: Command,
 ) -> None:
     """Remove foreign bytes that block a queue."""
     from streamvault.requests.show import skip_foreign

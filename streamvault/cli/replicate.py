@@ -8,7 +8,7 @@ from typing import Annotated
 from streamvault.cli.lines import exact_text, print_groups, print_new_places, time_text
 from streamvault.cli.options import TargetArgument, argument, folder_as_uri, option
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.errors import Usage
 from streamvault.common.units import bytes_text, count_text, exact_moment_text, seconds_text
 from streamvault.replication.reports import (
@@ -35,7 +35,7 @@ def replicate(
     stream: TargetArgument,
     options: ReplicateOptions,
     *,
-    command: RunningCommand,
+    command: Command,
 ) -> None:
     """Keep a replica of a stream or an archive up to date.
 
@@ -74,7 +74,7 @@ def promote(
     stream: Annotated[str, argument("REPLICA", "The replica that `replicate` created.")],
     options: PromoteOptions,
     *,
-    command: RunningCommand,
+    command: Command,
 ) -> None:
     """Turn a replica into an ordinary stream.
 
@@ -131,7 +131,7 @@ def translate(
         list[str] | None,
         option("--reader-group", "Translate the position of this reader group of SOURCE. Repeatable.", metavar="NAME"),
     ] = None,
-    command: RunningCommand,
+    command: Command,
 ) -> None:
     """Translate cuts and pointers for a restored stream.
 

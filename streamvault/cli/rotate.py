@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamvault.cli.lines import cost_fields, exact_text, plan_fields, print_groups, time_text
 from streamvault.cli.options import ArchiveArgument, RootArgument, StreamArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, count_text, events_text, exact_moment_text, generations_text
 from streamvault.rotation.reports import (
     CompactOptions,
@@ -17,7 +17,7 @@ from streamvault.rotation.reports import (
 )
 
 
-def rotate(stream: StreamArgument, root: RootArgument, options: RotateOptions, *, command: RunningCommand) -> None:
+def rotate(stream: StreamArgument, root: RootArgument, options: RotateOptions, *, command: Command) -> None:
     """Archive, read back, expire old generations, truncate.
 
     --keep, --keep-for and --until are mutually exclusive; without any of them, nothing expires.
@@ -74,7 +74,7 @@ _ENDED = {
 }
 
 
-def follow(stream: StreamArgument, root: RootArgument, options: FollowOptions, *, command: RunningCommand) -> None:
+def follow(stream: StreamArgument, root: RootArgument, options: FollowOptions, *, command: Command) -> None:
     """Archive a stream as it grows.
 
     Each round archives the new events as a generation; small generations are merged. --keep, --keep-for and
@@ -105,7 +105,7 @@ def _show_follow(results: Results, report: FollowReport) -> None:
     print_groups(results, report.reader_groups)
 
 
-def compact(archive: ArchiveArgument, options: CompactOptions, *, command: RunningCommand) -> None:
+def compact(archive: ArchiveArgument, options: CompactOptions, *, command: Command) -> None:
     """Merge small adjacent generations.
 
     Also deletes what earlier merges replaced.

@@ -28,7 +28,6 @@ from streamvault.cli.output import (
     LoggedResults,
     OutputClosed,
     Results,
-    check_log_file,
     configure_logs,
     plain,
     print_stderr,
@@ -215,21 +214,23 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
-_ORDER = list(LogLevel)
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """How a command runs: the options that every command has, and ``--config``.
+@dataclass
+class Command:
+    """A command: the options that every command has, and what it is while it runs.
 
     Attributes:
         as_json: ``--json``.
         log_level: ``--log-level``, or what ``-v`` and ``-q`` make of it.
+        config: ``--config``: the file that declares the streams; None if the command line names one.
         log_file: ``--log-file``.
         progress_every: ``--progress-every`` (seconds).
         quiet: ``-q``.
         metrics_port: ``--metrics-port``, of those commands that have it: host and port.
-        config: the file that declares the streams; None if the command line names one.
+        results: standard output.
+        progress: standard error.
+        exit_code: its exit code.
+        resumable: whether the same command resumes an interrupted run.
+        importing: what lasts while the command's function imports what it calls, until `run`.
     """
 
     as_json: bool = False
@@ -239,81 +240,36 @@ class Running:
     progress_every: float = LINE_SECONDS
     quiet: bool = False
     metrics_port: tuple[str, int] | None = None
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Self:
-        """Take the options of every command from those given.
-
-        Raises:
-            Usage: ``-q`` and ``-v``.
-            Failed: the log file cannot be written.
-        """
-        from streamvault.common.options import expanded
-
-        verbose, quiet, log_file = given.pop("verbose"), given.pop("quiet"), given.pop("log_file")
-        level = given.pop("log_level")
-        running = cls(
-            as_json=given.pop("as_json"),
-            log_level=[level, min(level, LogLevel.INFO, key=_ORDER.index), LogLevel.DEBUG][min(verbose, 2)],
-            config=given.pop("config", None),
-            log_file=None if log_file is None else str(expanded(log_file)),
-            progress_every=given.pop("progress_every"),
-            metrics_port=given.pop("metrics_port", None),
-            quiet=quiet,
-        )
-        if running.log_file is not None:
-            check_log_file(running.log_file)
-        if quiet and verbose:
-            raise Usage("--quiet and --verbose exclude each other", todo="Give one of them.")
-        return replace(running, log_level=LogLevel.ERROR) if quiet and level is LogLevel.WARNING else running
-
-    @contextmanager
-    def command(self) -> Iterator[RunningCommand]:
-        """Run the block as a command: any error in it is printed, and becomes the command's exit code.
-
-        It is no error that the reader closed the output (``| head``).
-        """
-        command = RunningCommand(self, results := Results())
-
-        def ended_by(error: BaseException) -> int:
-            end = command_error(error, resumable=command.resumable)
-            return finish(results, end, as_json=self.as_json and not results.in_line)
-
-        with results, ending_in_time(lambda: ended_by(KeyboardInterrupt())):
-            try:
-                configure_logs(self.log_level.value, self.log_file)
-                logs = self.log_level in {LogLevel.DEBUG, LogLevel.INFO}
-                with (
-                    watching(self.progress_every, quiet=self.quiet, logs=logs) as command.progress,
-                    suppress(OutputClosed),
-                ):
-                    yield command
-            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reports every error as one line)
-                if self.log_level is LogLevel.DEBUG:
-                    for line in "".join(traceback.format_exception(error)).splitlines():
-                        print_stderr(without_logins(line))
-                command.exit_code = ended_by(error)
-
-
-@dataclass
-class RunningCommand:
-    """A command while it runs.
-
-    Attributes:
-        running: how it runs.
-        results: standard output.
-        progress: standard error.
-        exit_code: its exit code.
-        resumable: whether the same command resumes an interrupted run.
-        importing: what lasts while the command's function imports what it calls, until `run`.
-    """
-
-    running: Running
-    results: Results
+    results: Results = field(default_factory=Results)
     progress: LineProgress = field(default_factory=LineProgress)
     exit_code: int = 0
     resumable: bool = False
     importing: ExitStack = field(default_factory=ExitStack)
+
+    @contextmanager
+    def started(self) -> Iterator[Self]:
+        """Run the block as the command: any error in it is printed, and becomes the command's exit code.
+
+        It is no error that the reader closed the output (``| head``).
+        """
+        with self.results, ending_in_time(lambda: self._ended_by(KeyboardInterrupt())):
+            try:
+                configure_logs(self.log_level.value, self.log_file)
+                logs = self.log_level in {LogLevel.DEBUG, LogLevel.INFO}
+                with (
+                    watching(self.progress_every, quiet=self.quiet, logs=logs) as self.progress,
+                    suppress(OutputClosed),
+                ):
+                    yield self
+            except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  (reports every error as one line)
+                if self.log_level is LogLevel.DEBUG:
+                    for line in "".join(traceback.format_exception(error)).splitlines():
+                        print_stderr(without_logins(line))
+                self.exit_code = self._ended_by(error)
+
+    def _ended_by(self, error: BaseException) -> int:
+        end = command_error(error, resumable=self.resumable)
+        return finish(self.results, end, as_json=self.as_json and not self.results.in_line)
 
     def run(self, function: Callable[..., R], *given: Any, **keywords: Any) -> R:
         """Call a function; a verb gets its options and the progress, and may get a scope or what ``--config`` declares.
@@ -331,8 +287,8 @@ class RunningCommand:
         verb: Any = taking_scopes(function)
         self.importing.close()
         with self._measured(function.__name__.partition("_")[0]) as progress:
-            if self.running.config is not None:
-                result: R = verb.declared(self.running.config, given[-1], progress)
+            if self.config is not None:
+                result: R = verb.declared(self.config, given[-1], progress)
             elif hasattr(verb, "with_options"):
                 result = verb.with_options(*given, progress)
             else:
@@ -367,19 +323,19 @@ class RunningCommand:
     @contextmanager
     def _measured(self, verb: str) -> Iterator[Progress]:
         """Yield the progress; with ``--metrics-port``, one whose figures Prometheus gets meanwhile."""
-        if self.running.metrics_port is None:
+        if self.metrics_port is None:
             yield self.progress
             return
         from streamvault.cli import measuring
 
         figures = measuring.RunFigures()
-        with measuring.answering(self.running.metrics_port, lambda: figures.metrics(verb)):
+        with measuring.answering(self.metrics_port, lambda: figures.metrics(verb)):
             yield measuring.MeasuredProgress(self.progress, figures)
 
     def write(self, document: Mapping[str, Any], show: Callable[[Results], None]) -> None:
         """Print a result: a JSON object, or what `show` prints, which else is logged if lines of level *info* are."""
         self.progress.end()
-        if self.running.as_json:
+        if self.as_json:
             self.results.json(document)
             if _log.isEnabledFor(logging.INFO):
                 show(LoggedResults(_log))

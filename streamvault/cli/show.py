@@ -8,7 +8,7 @@ from typing import Any
 from streamvault.cli.lines import exact_text
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, events_text, exact_moment_text
 from streamvault.manifests.options import ShowOptions
 
@@ -17,7 +17,7 @@ _RETENTION_UNITS = {"time": " ms", "size": " bytes"}
 _COUNTS = {"factor", "min_segments"}
 
 
-def show(archive: ArchiveArgument, options: ShowOptions, *, command: RunningCommand) -> None:
+def show(archive: ArchiveArgument, options: ShowOptions, *, command: Command) -> None:
     """Print the manifest of an archive's newest generation."""
     from streamvault.manifests.archive import Archive
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from streamvault.cli.lines import print_table
 from streamvault.cli.options import argument, folder_as_uri
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.errors import Problem
 from streamvault.common.units import age_text, bytes_text, seconds_moment_text
 from streamvault.report.reports import (
@@ -39,7 +39,7 @@ RIGHT = frozenset({"NEWEST", "AGE", "HELD", "GAPS", "NOT ARCHIVED", "WAITING", "
 """Columns of figures."""
 
 
-def status(place: _Place, options: StatusOptions, *, command: RunningCommand) -> None:
+def status(place: _Place, options: StatusOptions, *, command: Command) -> None:
     """Show how old and how complete archives are.
 
     Prints a line for each archive and table; if one cannot be read, a warning says why. For a scope: a line for each
@@ -178,7 +178,7 @@ _ReportPlace = Annotated[
 ]
 
 
-def report(place: _ReportPlace, options: ReportOptions, *, command: RunningCommand) -> None:
+def report(place: _ReportPlace, options: ReportOptions, *, command: Command) -> None:
     """Report on an archive, a root or a stream as a web page.
 
     Also as SVG files. Of archives, only the records are read.
@@ -207,7 +207,7 @@ RootToCheck = Annotated[
 ]
 
 
-def doctor(stream: StreamToCheck, root: RootToCheck = None, *, options: DoctorOptions, command: RunningCommand) -> None:
+def doctor(stream: StreamToCheck, root: RootToCheck = None, *, options: DoctorOptions, command: Command) -> None:
     """Check whether a stream can be archived from this machine.
 
     A line for each check: ok, failed or not checked, what was found, and what to do. The exit code is 1 if one failed.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from streamvault.cli.options import ScopeArgument, StoreArgument
 from streamvault.cli.output import Results
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, count_text
 from streamvault.manager.reports import StreamListing, StreamSummary, SweepOptions, SweepReport
 
 
-def streams(store: StoreArgument, *, command: RunningCommand) -> None:
+def streams(store: StoreArgument, *, command: Command) -> None:
     """List the streams of a scope or a cluster."""
     from streamvault.manager.listing import list_streams
 
@@ -40,7 +40,7 @@ def _remarks(one: StreamSummary) -> str:
     return ", ".join(["sealed"] * one.sealed + remarks)
 
 
-def sweep(scope: ScopeArgument, options: SweepOptions, *, command: RunningCommand) -> None:
+def sweep(scope: ScopeArgument, options: SweepOptions, *, command: Command) -> None:
     """Delete what killed runs have left behind in a scope.
 
     Expired ephemeral streams; leases, ledgers and unfinished targets that nobody has held for --older-than. Nothing

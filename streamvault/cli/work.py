@@ -8,7 +8,7 @@ from typing import Annotated
 from streamvault.cli.options import ArchiveArgument, NewStreamArgument, QueueArgument, option
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.cli.queue_ import show as show_queue
-from streamvault.cli.running import RunningCommand
+from streamvault.cli.running import Command
 from streamvault.common.errors import Usage
 from streamvault.common.units import bytes_text, count_text, seconds_text
 from streamvault.requests.reports import (
@@ -22,7 +22,7 @@ from streamvault.requests.reports import (
 
 
 def request_restore(
-    archive: ArchiveArgument, stream: NewStreamArgument, options: RequestOptions, *, command: RunningCommand
+    archive: ArchiveArgument, stream: NewStreamArgument, options: RequestOptions, *, command: Command
 ) -> None:
     """Queue a restore for a worker.
 
@@ -49,7 +49,7 @@ def work(
     *,
     once: Annotated[bool, option("--once", "Process the waiting requests, then stop.")] = False,
     dry_run: Annotated[bool, option("--dry-run", "Only show the requests.")] = False,
-    command: RunningCommand,
+    command: Command,
 ) -> None:
     """Process the requests of a queue until interrupted.
 

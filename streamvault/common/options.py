@@ -473,18 +473,21 @@ class _Decorator(Generic[Keywords, O]):
             return replace(report, total_seconds=total) if hasattr(report, "total_seconds") else report
 
         keywords = [
-            _keyword(name, self.kind.given_type(name), Parameter.empty if field.is_required() else field.default)
+            keyword_parameter(
+                name, self.kind.given_type(name), Parameter.empty if field.is_required() else field.default
+            )
             for name, field in self.kind.own_first()
         ]
         if is_watched:
-            keywords.append(_keyword("progress", Progress | None, None))
+            keywords.append(keyword_parameter("progress", Progress | None))
         called = Signature([*arguments, *keywords], return_annotation=declared.return_annotation)
 
         @wraps(function)
         def public(*args: Any, **kwargs: Any) -> Any:
             given = arguments_of(public, args, kwargs)
             progress = given.pop("progress", None)
-            positional = [_text(given.pop(one.name, one.default)) for one in arguments]
+            values = [given.pop(one.name, one.default) for one in arguments]
+            positional = [os.fspath(one) if isinstance(one, os.PathLike) else one for one in values]
             with in_keywords(self.kind):
                 return with_options(*positional, self.kind(**given), progress or Progress())
 
@@ -523,9 +526,6 @@ def _argument(declared: Parameter) -> Parameter:
     return declared
 
 
-def _text(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def _keyword(name: str, annotation: Any, default: Any) -> Parameter:
+def keyword_parameter(name: str, annotation: Any, default: Any = None) -> Parameter:
+    """Return a parameter that is given by its name."""
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

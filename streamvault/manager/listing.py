@@ -77,16 +77,13 @@ def list_streams(uri: str) -> Iterator[StreamSummary]:
 
     def summaries() -> Iterator[StreamSummary]:
         with address.open() as store:
-            names = (name for each in ([scope] if scope else store.list_scopes()) for name in _streams(store, each))
+            scopes = [scope] if scope else store.list_scopes()
+            names = (name for each in scopes for name in store.list_streams(each, own=True))
             for found in each_of(lambda name: _summary(store, name), names):
                 if found is not None:
                     yield found
 
     return summaries()
-
-
-def _streams(store: StreamStore, scope: str) -> Iterator[StreamName]:
-    yield from store.list_streams(scope, own=True)
 
 
 def _summary(store: StreamStore, name: StreamName) -> StreamSummary | None:

@@ -128,7 +128,9 @@ def look_at_scope(
     described = {name: one for name, one in found.items() if isinstance(one, StreamDescription)}
     roles = {name: role_of(one) for name, one in described.items()}
     wanted = [described[name] for name in names if name in described]
-    state = ScopeState(names, streams=[OpenStream(store, address, one.name) for one in wanted if _is_listed(one)])
+    state = ScopeState(
+        names, streams=[OpenStream(store, address, one.name) for one in wanted if is_listed(one.configuration)]
+    )
     state.unreadable = {name: one for name in names if isinstance(one := found[name], Problem)}
     leases = [name for name, role in roles.items() if role == "lease" and (matches is None or name in subjects)]
     try:
@@ -141,10 +143,6 @@ def look_at_scope(
     replicas = [one for one in wanted if roles[one.name] == "replica" or tag_of(one.configuration, REPLICA_OF)]
     state.replicas.extend(each_of(lambda one: _replica(OpenStream(store, address, one.name), one, servers), replicas))
     return state
-
-
-def _is_listed(described: StreamDescription) -> bool:
-    return is_listed(described.configuration)
 
 
 def _leases(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -20,7 +20,6 @@ from streamvault.report.reports import (
 R = TypeVar("R")
 Value = Callable[[ArchiveStatus], float | None]
 Gauge = tuple[str, Callable[[R], float | None]]
-Samples = list[tuple[Mapping[str, str], float]]
 
 
 def _if_published(value: Value) -> Value:
@@ -147,7 +146,13 @@ class Metric:
 
 def text_of(metrics: Iterable[Metric]) -> str:
     """Return metrics in the text format of Prometheus, version 0.0.4."""
-    return "".join(f"{line}\n" for metric in metrics for line in _lines(metric))
+    lines = list[str]()
+    for metric in metrics:
+        lines += [f"# HELP {metric.name} {metric.text}", f"# TYPE {metric.name} {metric.kind}"]
+        for labels, value in metric.samples:
+            written = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            lines.append(f"{metric.name}{{{written}}} {value!r}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def metrics_text(report: StatusReport) -> str:
@@ -159,51 +164,36 @@ def metrics_text(report: StatusReport) -> str:
             Metric(
                 "streamvault_status_timestamp_seconds", "When these metrics were read, in seconds since 1970.", seen
             ),
-            *_gauges("place", PLACES, report.watched_places, lambda one: {"place": one.place}),
-            *_gauges("archive", METRICS, report.statuses, _archive_labels),
-            *_gauges("stream", STREAMS, report.live_streams, _stream_labels),
-            *_gauges("lease", LEASES, report.leases, _lease_labels),
-            *_gauges("queue", QUEUES, report.queues, lambda one: {"queue": one.queue}),
-            *_gauges("replica", REPLICAS, report.replicas, lambda one: {"replica": one.replica, "source": one.source}),
+            *_gauges("place", PLACES, report.watched_places),
+            *_gauges("archive", METRICS, report.statuses, unless_empty="table"),
+            *_gauges("stream", STREAMS, report.live_streams, unless_empty="archive"),
+            *_gauges("lease", LEASES, report.leases, "stream", "purpose", "host"),
+            *_gauges("queue", QUEUES, report.queues),
+            *_gauges("replica", REPLICAS, report.replicas, "source"),
         ]
     )
 
 
 def _gauges(
-    kind: str, gauges: Mapping[str, Gauge[R]], rows: Iterable[R], labels: Callable[[R], Mapping[str, str]]
-) -> list[Metric]:
-    return [
-        Metric(f"streamvault_{kind}_{name}", gauge[0], _samples(rows, gauge, labels)) for name, gauge in gauges.items()
+    kind: str, gauges: Mapping[str, Gauge[R]], rows: Sequence[R], *more: str, unless_empty: str = ""
+) -> Iterator[Metric]:
+    """Yield the gauges of rows, whose labels are attributes.
+
+    Args:
+        kind: what the rows are; the first label.
+        gauges: name → what it says, and its value.
+        rows: the rows; one without a value has no sample.
+        more: the other labels.
+        unless_empty: a label of those rows that have a text for it.
+    """
+    optional = [unless_empty] if unless_empty else []
+    labels = [
+        {name: getattr(row, name) for name in (kind, *more, *optional) if name not in optional or getattr(row, name)}
+        for row in rows
     ]
-
-
-def _archive_labels(one: ArchiveStatus) -> Mapping[str, str]:
-    return {"archive": one.archive, **({"table": one.table} if one.table else {})}
-
-
-def _stream_labels(one: StreamStatus) -> Mapping[str, str]:
-    return {"stream": one.stream, **({"archive": one.archive} if one.archive else {})}
-
-
-def _lease_labels(one: LeaseStatus) -> Mapping[str, str]:
-    return {"lease": one.lease, "stream": one.stream, "purpose": one.purpose, "host": one.host}
-
-
-def _samples(rows: Iterable[R], metric: Gauge[R], labels: Callable[[R], Mapping[str, str]]) -> Samples:
-    """Return a gauge's labels and value of each row that has one."""
-    return [(labels(row), value) for row in rows if (value := metric[1](row)) is not None]
-
-
-def _lines(metric: Metric) -> Iterator[str]:
-    yield f"# HELP {metric.name} {metric.text}"
-    yield f"# TYPE {metric.name} {metric.kind}"
-    for labels, value in metric.samples:
-        yield _sample(metric.name, labels, value)
-
-
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    written = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
-    return f"{name}{{{written}}} {value!r}"
+    for name, (text, value_of) in gauges.items():
+        values = zip(labels, map(value_of, rows), strict=True)
+        yield Metric(f"streamvault_{kind}_{name}", text, [(each, value) for each, value in values if value is not None])
 
 
 def _escaped(text: str) -> str:

@@ -345,7 +345,7 @@ def test_interrupt_before_the_command_begins_is_one_line(
         "app.typer.main.get_command",
         "app.TyperGroup.make_context",
         "app.load_command",
-        "options.Running.of",
+        "options.command_of",
     ):
         with monkeypatch.context() as patch:
             patch.setattr(f"streamvault.cli.{where}", interrupted)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from streamvault.cli import main
-from streamvault.cli.running import Running, _watch, ending_in_time
+from streamvault.cli.running import Command, _watch, ending_in_time
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="needs /dev/full")
@@ -58,7 +58,7 @@ def test_result_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
 
 @needs_full
 def test_log_file_on_a_full_disk_is_said_once_and_the_command_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
-    with Running(log_file=str(FULL)).command() as begun:
+    with Command(log_file=str(FULL)).started() as begun:
         begun.progress.begin("exporting", 3)
         begun.progress.warn("a gap")
         begun.progress.warn("another gap")

@@ -22,7 +22,7 @@ from pydantic import BaseModel, PlainSerializer
 from streamvault.cli import main
 from streamvault.cli.imports import without_collector
 from streamvault.cli.output import Results
-from streamvault.cli.running import LogLevel, Running
+from streamvault.cli.running import Command, LogLevel
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.options import Watched, verb
 from streamvault.common.progress import Progress
@@ -49,8 +49,8 @@ def test_garbage_is_collected_after_an_import_that_fails() -> None:
 
 
 def command(work: Callable[[Progress], Any], *, as_json: bool = False, debug: bool = False, code: int = 0) -> int:
-    running = Running(as_json, LogLevel.DEBUG if debug else LogLevel.WARNING)
-    with running.command() as begun:
+    running = Command(as_json, LogLevel.DEBUG if debug else LogLevel.WARNING)
+    with running.started() as begun:
         begun.resumable = True
         value = work(begun.progress)
         begun.exit_code = code
@@ -61,7 +61,7 @@ def command(work: Callable[[Progress], Any], *, as_json: bool = False, debug: bo
 def test_result_in_json_is_also_logged_as_text(capfd: pytest.CaptureFixture[str]) -> None:
     """Only if log lines of level info are written; an event's payload never is."""
     for level, logged in ((LogLevel.INFO, True), (LogLevel.WARNING, False)):
-        with Running(as_json=True, log_level=level).command() as begun:
+        with Command(as_json=True, log_level=level).started() as begun:
             begun.write({"value": 7}, lambda results: results.fields({"value": "7", "of": "9"}))
             begun.write({"value": 8}, lambda results: results.raw(b"payload"))
         out, err = capfd.readouterr()
@@ -182,7 +182,7 @@ def test_repeated_warning_is_printed_once_and_the_whole_process_is_timed(capfd: 
         progress.end()
         return REPORT
 
-    with Running(as_json=True).command() as begun:
+    with Command(as_json=True).started() as begun:
         begun.call(export, Watched(), show=lambda *_: None)
     assert begun.exit_code == 0
     out, err = capfd.readouterr()
@@ -191,7 +191,7 @@ def test_repeated_warning_is_printed_once_and_the_whole_process_is_timed(capfd: 
 
 
 def test_info_has_a_line_for_each_phase(capfd: pytest.CaptureFixture[str]) -> None:
-    with Running(log_level=LogLevel.INFO).command() as begun:
+    with Command(log_level=LogLevel.INFO).started() as begun:
         begun.progress.begin("exporting", 3 * 1024**2, 1024**2)
         begun.progress.say("went on with generation 3")
     assert begun.exit_code == 0
@@ -207,7 +207,7 @@ def test_a_log_file_gets_log_lines_and_what_standard_error_gets(
 ) -> None:
     file = tmp_path / "log"
     for _ in range(2):
-        with Running(log_file=str(file)).command() as begun:
+        with Command(log_file=str(file)).started() as begun:
             begun.progress.begin("exporting", 3)
             begun.progress.warn("a gap")
             raise Failed("no such thing")
@@ -266,9 +266,9 @@ def test_time_is_counted_from_the_process_start() -> None:
 
 SLEEPER = """
 import sys, time
-from streamvault.cli.running import Running, terminate_as_interrupt
+from streamvault.cli.running import Command, terminate_as_interrupt
 
-with terminate_as_interrupt(), Running(as_json=True).command() as command:
+with terminate_as_interrupt(), Command(as_json=True).started() as command:
     command.resumable = True
     print("ready", file=sys.stderr, flush=True)
     time.sleep(60)
@@ -292,9 +292,9 @@ def test_signal_interrupts_the_command(number: signal.Signals) -> None:
 
 TALKER = """
 import sys
-from streamvault.cli.running import Running
+from streamvault.cli.running import Command
 
-with Running().command() as command:
+with Command().started() as command:
     for _ in range(1000):
         command.results.line("x" * 1000)
 sys.exit(command.exit_code)
