@@ -19,41 +19,55 @@ FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="needs /dev/full")
 
 
+TALKER = """
+import sys
+from streamvault.cli.running import Running
+
+with Running().command() as command:
+    for _ in range(1000):
+        command.results.line("x" * 1000)
+sys.exit(command.exit_code)
+"""
+
+
+def test_closed_pipe_of_the_output_is_no_error() -> None:
+    shown = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; '{sys.executable}' -c '{TALKER}' | head -n 1"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "x" * 1000 + "\n", "")
+
+
+NOWHERE = "no such folder: file:///nowhere/at/all. Check the address."
+UNWRITTEN = "the {} cannot be written to standard output: No space left on device"
+
+
 @needs_full
 @pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["--help"], 1), (["--version"], 1), (["check", "--help"], 1), (["ls", "/nowhere/at/all", "--json"], 5)],
-    ids=lambda given: given[0] if isinstance(given, list) else None,
+    ("program", "code", "said"),
+    [
+        *(
+            (f"import sys; from streamvault.cli import main; sys.exit(main({words}))", code, said)
+            for words, code, said in (
+                (["--help"], 1, [UNWRITTEN.format("text")]),
+                (["--version"], 1, [UNWRITTEN.format("text")]),
+                (["check", "--help"], 1, [UNWRITTEN.format("text")]),
+                (["ls", "/nowhere/at/all", "--json"], 5, [NOWHERE, UNWRITTEN.format("result")]),
+                (["ls", "FOLDER", "--json"], 1, [UNWRITTEN.format("result")]),
+            )
+        ),
+        (TALKER, 1, [UNWRITTEN.format("result")]),
+    ],
+    ids=["help", "version", "a command's help", "error", "result", "much"],
 )
-def test_full_disk_under_standard_output(arguments: list[str], code: int) -> None:
+def test_full_disk_under_standard_output(program: str, code: int, said: list[str], tmp_path: Path) -> None:
+    words = [sys.executable, "-c", program.replace("FOLDER", str(tmp_path))]
     with FULL.open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-c", f"import sys; from streamvault.cli import main; sys.exit(main({arguments}))"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
+        ended = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode == code
-    lines = ended.stderr.splitlines()
-    assert all(line.startswith("streamvault: ") for line in lines)
-    assert len(lines) == len(set(lines)), "nothing is said twice"
-    assert lines[-1].endswith("cannot be written to standard output: No space left on device")
-
-
-@needs_full
-def test_result_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
-    (tmp_path / "vault").mkdir()
-    with FULL.open("w") as full:
-        ended = subprocess.run(
-            [sys.executable, "-m", "streamvault", "ls", str(tmp_path / "vault"), "--json"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    line = "streamvault: the result cannot be written to standard output: No space left on device\n"
-    assert (ended.returncode, ended.stderr) == (1, line)
+    assert ended.stderr.splitlines() == [f"streamvault: {line}" for line in said], "nothing is said twice"
 
 
 @needs_full

@@ -290,37 +290,6 @@ def test_signal_interrupts_the_command(number: signal.Signals) -> None:
     assert json.loads(out)["error"]["exit_code"] == 130
 
 
-TALKER = """
-import sys
-from streamvault.cli.running import Command
-
-with Command().started() as command:
-    for _ in range(1000):
-        command.results.line("x" * 1000)
-sys.exit(command.exit_code)
-"""
-
-
-def test_closed_pipe_of_the_output_is_no_error() -> None:
-    shown = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; '{sys.executable}' -c '{TALKER}' | head -n 1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "x" * 1000 + "\n", "")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_full_disk_under_standard_output_is_one_line() -> None:
-    with Path("/dev/full").open("w") as full:
-        shown = subprocess.run(
-            [sys.executable, "-c", TALKER], stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert shown.returncode == 1
-    assert shown.stderr == "streamvault: the result cannot be written to standard output: No space left on device\n"
-
-
 def test_table_is_not_folded_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
     with Results() as results:
         results.table({"NAME": False, "EVENTS": True}, [("s3://" + "b" * 300, "1"), ("[red]x[/red]\n", "10,000")])
