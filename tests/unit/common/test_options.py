@@ -24,22 +24,12 @@ from streamvault.common.errors import Conflict, Usage
 from streamvault.common.options import Options, Rehearsed, Watched, command_line, in_keywords, verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import Report, TimedReport
-from streamvault.demo.report import DemoOptions
-from streamvault.exporter.reports import ConvertOptions, ExportOptions
 from streamvault.importer.options import ImportOptions, RestoreOptions
-from streamvault.lake.reports import CatOptions, DdlOptions, HandoffOptions
-from streamvault.manifests.options import (
-    CheckOptions,
-    DeleteOptions,
-    HoldOptions,
-    ReleaseOptions,
-    ShowOptions,
-    WarmOptions,
-)
-from streamvault.replication.reports import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
+from streamvault.lake.reports import CatOptions, HandoffOptions
+from streamvault.manifests.options import CheckOptions, ShowOptions
 from streamvault.requests.queue import RestoreRequest
-from streamvault.requests.reports import RequestOptions, WorkOptions
-from streamvault.rotation.reports import CompactOptions, FollowOptions, RotateOptions
+from streamvault.requests.reports import WorkOptions
+from streamvault.rotation.reports import RotateOptions
 
 
 class SharedOptions(Options):
@@ -117,12 +107,9 @@ def test_report_has_the_time_of_the_call() -> None:
     assert (rehearsed.seconds, rehearsed.total_seconds < 9) == (9.0, True)
 
 
-KINDS = (
-    *(CatOptions, CheckOptions, CompactOptions, ConvertOptions, CopyOptions, DdlOptions, DeleteOptions),
-    *(DemoOptions, ExportOptions),
-    *(FollowOptions, HandoffOptions, HoldOptions, ImportOptions, MoveOptions, PromoteOptions, ReleaseOptions),
-    *(ReplicateOptions, RequestOptions, RotateOptions, ShowOptions, WarmOptions, WorkOptions),
-)
+VERBS = [getattr(streamvault, name) for name in streamvault.__all__]
+OF_COMMANDS = {CatOptions, ShowOptions, WorkOptions}
+KINDS = {verb.options_class for verb in VERBS if hasattr(verb, "options_class")} | OF_COMMANDS
 
 
 @pytest.mark.parametrize("name", streamvault.__all__)
@@ -288,6 +275,7 @@ DESTROYING = {
     "check": {"--repair": "1"},
     "promote": {"--seal-source": "1"},
     "delete": {"--yes": "1", "--unfinished": "1"},
+    "sweep": {"--older-than": "2h"},
 }
 """The options that make a command delete, truncate or seal something, each with a valid value."""
 
@@ -298,8 +286,9 @@ def test_no_environment_variable_makes_a_command_destroy_anything(
 ) -> None:
     """A variable that was set for another command, or forgotten, must not delete, truncate or seal."""
     variable = f"STREAMVAULT_{option.removeprefix('--').replace('-', '_').upper()}"
-    places = {"check": ["memory://a/b/c"], "delete": ["memory://a/b/c"], "promote": ["local:///nowhere/b/c"]}
-    command = [verb, *places.get(verb, ["local:///nowhere/b/c", "memory://a"])]
+    archive, stream, scope = ["memory://a/b/c"], ["local:///nowhere/b/c"], ["local:///nowhere/b/"]
+    places = {"check": archive, "delete": archive, "promote": stream, "sweep": scope}
+    command = [verb, *places.get(verb, [*stream, "memory://a"])]
     monkeypatch.setenv(variable, DESTROYING[verb][option])
     assert main(command) == 2
     assert f"{variable} is set" in (err := capfd.readouterr().err)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -25,83 +26,62 @@ from streamvault.common.units import (
     seconds_text,
 )
 
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [
-        ("0", 0),
-        ("4096", 4096),
-        ("4096B", 4096),
-        ("1KiB", 1024),
-        ("64MiB", 64 * 1024**2),
-        ("64 mib", 64 * 1024**2),
-        ("1GiB", 1024**3),
-        ("500MB", 500_000_000),
-        ("2kb", 2000),
-        ("1.5GiB", 1536 * 1024**2),
-        ("1TB", 10**12),
+VALUES: dict[Callable[[Any], Any], list[tuple[Any, Any]]] = {
+    parse_size: [
+        ("0", 0), ("4096", 4096), ("4096B", 4096), ("1KiB", 1024), ("64MiB", 64 * 1024**2), ("64 mib", 64 * 1024**2),
+        ("1GiB", 1024**3), ("500MB", 500_000_000), ("2kb", 2000), ("1.5GiB", 1536 * 1024**2), ("1TB", 10**12),
         ("9223372036854775807", 2**63 - 1),
     ],
-)
-def test_parse_size_reads_units(text: str, size: int) -> None:
-    assert parse_size(text) == size
+    bytes_text: [
+        (0, "0 B"), (1023, "1,023 B"), (1024, "1.0 KiB"), (12_900_000, "12.3 MiB"), (64 * 1024**2, "64.0 MiB"),
+        (105 * 1024**2, "105 MiB"), (3 * 1024**5, "3.0 PiB"),
+    ],
+    seconds_text: [
+        (0.0, "0.00 s"), (0.421, "0.42 s"), (12.34, "12.3 s"), (59.99, "1 min 00 s"), (245, "4 min 05 s"),
+        (7385, "2 h 03 min"),
+    ],
+    age_text: [
+        (0, "0 s"), (0.25, "0.25 s"), (63, "1 min 03 s"), (7500, "2 h 05 min"), (86400 * 3 + 3600 * 4, "3 d 04 h"),
+    ],
+    generations_text: [
+        ([], ""), ([3], "generation 3"), (range(1, 3), "generations 1 to 2"), ((4, 5, 6), "generations 4 to 6"),
+        ([1, 3], "generations 1, 3"), ([1, 2, 3, 7, 9, 10], "generations 1 to 3, 7, 9 to 10"),
+    ],
+    parse_duration: [
+        ("90d", 90 * 86400), ("2w", 14 * 86400), ("36h", 36 * 3600), ("15m", 900), ("30s", 30), (" 1 d ", 86400),
+        ("0s", 0), ("1h30m", 5400), ("0.5s", 0.5), ("1.1h", 3960),
+        ("1w 2d 3h 4m 5s", 7 * 86400 + 2 * 86400 + 3 * 3600 + 4 * 60 + 5),
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "text", ["", "MiB", "64 Mi", "64Q", "-1", "1e6", "1,000", "\N{ARABIC-INDIC DIGIT ONE}", "64MiB!", "1.MiB", "0x10"]
+    ("function", "value", "expected"), [(function, *row) for function, rows in VALUES.items() for row in rows]
 )
-def test_parse_size_refuses_other_text(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a size"):
-        parse_size(text)
+def test_value_is_read_or_written(function: Callable[[Any], Any], value: Any, expected: Any) -> None:
+    assert function(value) == expected
+
+
+REFUSED: list[tuple[Callable[[str], Any], str, list[str]]] = [
+    (parse_size, "is not a size",
+     ["", "MiB", "64 Mi", "64Q", "-1", "1e6", "1,000", "\N{ARABIC-INDIC DIGIT ONE}", "64MiB!", "1.MiB", "0x10"]),
+    (parse_percent, "is not a percentage", ["10", "0%", "101%", "-1%", "%", "ten%", "nan%"]),
+    (parse_duration, "is not a duration",
+     ["", "90", "d", "-1d", "1.h", ".5s", "1e3s", "1y", "2h 1d", "1h 1h", "\u0661d", "9999999999999999d"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("function", "said", "text"), [(function, said, text) for function, said, texts in REFUSED for text in texts]
+)
+def test_other_text_is_refused(function: Callable[[str], Any], said: str, text: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        function(text)
 
 
 @pytest.mark.parametrize(("text", "share"), [("10%", 0.1), ("100 %", 1.0), ("0.5%", 0.005)])
 def test_parse_percent_reads_a_share(text: str, share: float) -> None:
     assert parse_percent(text) == pytest.approx(share)
-
-
-@pytest.mark.parametrize("text", ["10", "0%", "101%", "-1%", "%", "ten%", "nan%"])
-def test_parse_percent_refuses_other_text(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a percentage"):
-        parse_percent(text)
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1,023 B"),
-        (1024, "1.0 KiB"),
-        (12_900_000, "12.3 MiB"),
-        (64 * 1024**2, "64.0 MiB"),
-        (105 * 1024**2, "105 MiB"),
-        (3 * 1024**5, "3.0 PiB"),
-    ],
-)
-def test_bytes_text_rounds_and_names_the_unit(size: int, text: str) -> None:
-    assert bytes_text(size) == text
-
-
-@given(st.integers(min_value=0, max_value=2**63 - 1))
-def test_bytes_text_is_near_the_size(size: int) -> None:
-    number, unit = bytes_text(size).replace(",", "").split()
-    factor = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}[unit]
-    assert float(number) * factor == pytest.approx(size, rel=0.051)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0, "0.00 s"),
-        (0.421, "0.42 s"),
-        (12.34, "12.3 s"),
-        (59.99, "1 min 00 s"),
-        (245, "4 min 05 s"),
-        (7385, "2 h 03 min"),
-    ],
-)
-def test_seconds_text_rounds_and_names_the_units(seconds: float, text: str) -> None:
-    assert seconds_text(seconds) == text
 
 
 def test_count_text_has_singular_and_plural() -> None:
@@ -110,47 +90,11 @@ def test_count_text_has_singular_and_plural() -> None:
     assert count_text(2, "archive entry", "archive entries") == "2 archive entries"
 
 
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [
-        ([], ""),
-        ([3], "generation 3"),
-        (range(1, 3), "generations 1 to 2"),
-        ((4, 5, 6), "generations 4 to 6"),
-        ([1, 3], "generations 1, 3"),
-        ([1, 2, 3, 7, 9, 10], "generations 1 to 3, 7, 9 to 10"),
-    ],
-)
-def test_generations_text_joins_runs(numbers: Sequence[int], text: str) -> None:
-    assert generations_text(numbers) == text
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("90d", 90 * 86400),
-        ("2w", 14 * 86400),
-        ("36h", 36 * 3600),
-        ("15m", 900),
-        ("30s", 30),
-        (" 1 d ", 86400),
-        ("0s", 0),
-        ("1h30m", 5400),
-        ("0.5s", 0.5),
-        ("1.1h", 3960),
-        ("1w 2d 3h 4m 5s", 7 * 86400 + 2 * 86400 + 3 * 3600 + 4 * 60 + 5),
-    ],
-)
-def test_parse_duration_reads_units(text: str, seconds: int) -> None:
-    assert parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize(
-    "text", ["", "90", "d", "-1d", "1.h", ".5s", "1e3s", "1y", "2h 1d", "1h 1h", "\u0661d", "9999999999999999d"]
-)
-def test_parse_duration_refuses_other_text(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration"):
-        parse_duration(text)
+@given(st.integers(min_value=0, max_value=2**63 - 1))
+def test_bytes_text_is_near_the_size(size: int) -> None:
+    number, unit = bytes_text(size).replace(",", "").split()
+    factor = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}[unit]
+    assert float(number) * factor == pytest.approx(size, rel=0.051)
 
 
 def test_duration_of_more_than_a_thousand_years_is_refused() -> None:
@@ -193,11 +137,3 @@ def test_parse_moment_reads_any_zone(naive: datetime, minutes: int) -> None:
 def test_parse_moment_refuses_other_text(text: str, said: str) -> None:
     with pytest.raises(Usage, match=said):
         parse_moment(text, "--at")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (0.25, "0.25 s"), (63, "1 min 03 s"), (7500, "2 h 05 min"), (86400 * 3 + 3600 * 4, "3 d 04 h")],
-)
-def test_age_text_rounds_and_names_the_unit(seconds: float, text: str) -> None:
-    assert age_text(seconds) == text
