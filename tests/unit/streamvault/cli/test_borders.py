@@ -21,9 +21,9 @@ needs_full = pytest.mark.skipif(not FULL.is_char_device(), reason="needs /dev/fu
 
 TALKER = """
 import sys
-from streamvault.cli.running import Running
+from streamvault.cli.running import Command
 
-with Running().command() as command:
+with Command().started() as command:
     for _ in range(1000):
         command.results.line("x" * 1000)
 sys.exit(command.exit_code)
