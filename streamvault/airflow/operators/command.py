@@ -362,8 +362,10 @@ def _signature(kind: type[CommandOperator]) -> Signature:
     found = {name: Parameter(name, Parameter.KEYWORD_ONLY, annotation=str) for name in kind.arguments}
     found |= {option.name: option.parameter() for option in kind.options}
     found |= _own(kind)
-    for name, each in inspect.signature(CommandOperator.__init__, eval_str=True).parameters.items():
-        found |= {name: each} if each.kind is Parameter.KEYWORD_ONLY else {}
+    bases = kind.__mro__[: kind.__mro__.index(CommandOperator) + 1]
+    for init in (vars(base)["__init__"] for base in bases if "__init__" in vars(base)):
+        its = inspect.signature(init, eval_str=True).parameters
+        found |= {name: each for name, each in its.items() if each.kind is Parameter.KEYWORD_ONLY}
     self, others = (
         Parameter("self", Parameter.POSITIONAL_OR_KEYWORD),
         Parameter("spark", Parameter.VAR_KEYWORD, annotation=Any),

@@ -652,3 +652,19 @@ def test_findings_of_a_failed_check_are_pushed_as_its_report(end: Callable[[int,
 def test_command_is_killed_before_airflow_kills_its_task() -> None:
     """Otherwise nobody would be left to kill a command that does not hear SIGTERM."""
     assert inspect.signature(WatchedSubprocess.kill).parameters["escalation_delay"].default > STOP_SECONDS
+
+
+def test_subclass_may_have_arguments_of_its_own() -> None:
+    """Airflow takes their names from the signature, for ``default_args``."""
+
+    class NamedReplica(ReplicateStreamOperator):
+        options_class = ReplicateStreamOperator.options_class
+
+        def __init__(self, *, team: str = "", **others: Any) -> None:
+            super().__init__(**others)
+            self.team = team
+
+    with DAG("d", default_args={"team": "orders", "target_conn_id": "standby"}):
+        operator = NamedReplica(task_id="t", source="shop/a", stream="shop/b", most_lag="5m")
+    assert (operator.team, operator.target_conn_id, operator.most_lag) == ("orders", "standby", "5m")
+    assert {"target_conn_id", "most_lag"} <= set(operator.template_fields)
