@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -56,9 +57,6 @@ class CsvPayloads:
 
     def __init__(self, columns: tuple[TableColumn, ...]) -> None:
         self._columns = [(column.field, arrow_type(column.type)) for column in columns]
-        self._options = pyarrow.csv.ConvertOptions(
-            column_types={field: pa.string() for field, _ in self._columns}, null_values=[""], strings_can_be_null=True
-        )
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
@@ -77,7 +75,7 @@ class CsvPayloads:
         try:
             texts = payloads.cast(pa.string())
         except pa.ArrowInvalid:
-            texts = pa.array([_text(payload) for payload in payloads.to_pylist()], pa.string())
+            texts = pa.array([text_of(payload) for payload in payloads.to_pylist()], pa.string())
         reasons = because(pa.nulls(len(texts), pa.string()), pc.is_null(texts), "not UTF-8")
         texts = pc.ascii_rtrim(texts, "\r\n")
         if _contains(texts, b"\r\n"):
@@ -102,17 +100,7 @@ class CsvPayloads:
 
         if not len(lines):
             return [pa.nulls(len(texts), pa.string()) for _ in self._columns], reasons
-        joined = as_lines(lines)
-        table = pyarrow.csv.read_csv(
-            pa.BufferReader(joined),
-            pyarrow.csv.ReadOptions(
-                use_threads=False,
-                column_names=[field for field, _ in self._columns],
-                block_size=max(len(joined) + 1, 1024),
-            ),
-            pyarrow.csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=other_count),
-            self._options,
-        )
+        table = read_values(as_lines(lines), [field for field, _ in self._columns], other_count)
         if other:
             rows = pc.indices_nonzero(good).to_numpy()[other]
             wrong = np.zeros(len(texts), bool)
@@ -121,6 +109,26 @@ class CsvPayloads:
             good = pc.is_null(reasons)
         columns = [pa.concat_arrays([*column.chunks, pa.array([], pa.string())]) for column in table.columns]
         return columns if len(table) == len(texts) else [spread(column, good) for column in columns], reasons
+
+
+def read_values(
+    lines: bytes | pa.Buffer, names: Sequence[str], invalid: Callable[[pyarrow.csv.InvalidRow], str] | None = None
+) -> pa.Table:
+    """Read lines into columns of texts; null for a value without a character, not even a quote.
+
+    Args:
+        lines: the lines, each with its end.
+        names: the columns' names.
+        invalid: what to do with a line of another number of values, see `pyarrow.csv.ParseOptions`.
+    """
+    return pyarrow.csv.read_csv(
+        pa.BufferReader(lines),
+        pyarrow.csv.ReadOptions(use_threads=False, column_names=names, block_size=max(len(lines) + 1, 1024)),
+        pyarrow.csv.ParseOptions(ignore_empty_lines=False, invalid_row_handler=invalid),
+        pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()), null_values=[""], strings_can_be_null=True
+        ),
+    )
 
 
 def count_values(line: str) -> int:
@@ -134,7 +142,8 @@ def _contains(texts: pa.Array, characters: bytes) -> bool:
     return any((values == one).any() for one in characters)
 
 
-def _text(payload: bytes) -> str | None:
+def text_of(payload: bytes) -> str | None:
+    """Return a payload's text; None if it is not UTF-8."""
     try:
         return payload.decode()
     except UnicodeDecodeError:

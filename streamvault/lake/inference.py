@@ -10,10 +10,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
-import pyarrow.csv
 
 from streamvault.common.errors import Usage
-from streamvault.lake.csv_payloads import count_values
+from streamvault.lake.csv_payloads import count_values, read_values, text_of
 from streamvault.lake.payloads import unmarked
 from streamvault.lake.reports import Decode
 from streamvault.lake.table import TableColumn, columns_for, hive_type, unfit
@@ -207,12 +206,7 @@ def _csv_fields(payloads: Sequence[bytes]) -> dict[str, pa.DataType | None]:
     same = [line for line, count in zip(lines, counts, strict=True) if count == usual]
     names = [f"c{number + 1}" for number in range(usual)]
     joined = ("\n".join(same) + "\n").encode()
-    texts = dict.fromkeys(names, pa.string())
-    table = pyarrow.csv.read_csv(
-        pa.BufferReader(joined),
-        pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=max(len(joined) + 1, 1024)),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=texts, null_values=[""], strings_can_be_null=True),
-    )
+    table = read_values(joined, names)
     return {name: _type_of_texts({*table[name].to_pylist()} - {None}) for name in names}
 
 
@@ -234,8 +228,5 @@ def _is_double(number: str) -> bool:
 
 
 def _line(payload: bytes) -> str | None:
-    try:
-        text = payload.decode().rstrip("\r\n")
-    except UnicodeDecodeError:
-        return None
+    text = (text_of(payload) or "").rstrip("\r\n")
     return text if text and len(text.splitlines()) == 1 and count_values(text) else None

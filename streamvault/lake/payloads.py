@@ -117,13 +117,9 @@ def parse_parts(
     is_clean = True
     for start in range(0, len(payloads), PART):
         part = payloads[start : start + PART]
-        if is_clean:
-            try:
-                parsed.append(Parsed(whole(part), _no_reasons(part)))
-                continue
-            except NotDecoded:
-                is_clean = False
-        parsed.append(_sifted(part, kinds, whole, suspects))
+        clean = _attempted(part, whole) if is_clean else None
+        is_clean = clean is not None
+        parsed.append(clean or _sifted(part, kinds, whole, suspects))
     return _joined(parsed, kinds)
 
 
