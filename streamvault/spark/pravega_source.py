@@ -26,15 +26,8 @@ from streamvault.spark.batch_reader import BatchReader, PartPartition
 from streamvault.spark.columns import arrow_schema
 from streamvault.spark.options import Reading, options_for, read_options, schema_for, write_options
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink
-from streamvault.spark.segment_parts import (
-    SegmentPart,
-    as_cut,
-    infos_if_there,
-    known_parts,
-    read_events,
-    readable_parts,
-)
-from streamvault.streamstore.cuts import is_before, segments_between
+from streamvault.spark.segment_parts import SegmentPart, as_cut, known_parts, read_events, readable_parts
+from streamvault.streamstore.cuts import infos_if_there, is_before, segments_between
 from streamvault.streamstore.model import Epoch, SegmentId, SegmentInfo, StreamCut, StreamDescription
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import OpenStream

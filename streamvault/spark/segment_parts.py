@@ -7,7 +7,7 @@ repeats the guess, and fails unless its own last event ends there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from streamvault.common.errors import Failed
 from streamvault.lake.read import batch_of
 from streamvault.sources.spans import spans_of
 from streamvault.spark.options import Reading
-from streamvault.streamstore.cuts import is_before, segments_between
+from streamvault.streamstore.cuts import infos_if_there, is_before, segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.events import EventBlock, EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
@@ -220,23 +220,6 @@ def readable_parts(
         if first < stop:
             found.append(SegmentPart(segment, first, stop, stop))
     return found
-
-
-def infos_if_there(
-    store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]
-) -> Mapping[SegmentId, SegmentInfo | None]:
-    """Return information on each segment; None for a deleted one."""
-    try:
-        return {info.segment: info for info in store.segment_info(stream, segments)}
-    except NoSuchSegment:
-        return {segment: _info(store, stream, segment) for segment in segments}
-
-
-def _info(store: StreamStore, stream: StreamName, segment: SegmentId) -> SegmentInfo | None:
-    try:
-        return store.segment_info(stream, [segment])[0]
-    except NoSuchSegment:
-        return None
 
 
 def _first(described: StreamDescription, info: SegmentInfo | None, segment: SegmentId, low: int) -> int | None:

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Usage
 from streamvault.common.processes import SAFE, start_python
@@ -73,21 +72,10 @@ class _Unsupported(DataSource):
         check_pyspark()
         raise AssertionError("the installed PySpark is new enough")
 
-    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002
-        """As `schema`."""
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         self.schema()
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
-        """As `schema`."""
-        self.schema()
-
-    def streamReader(self, schema: StructType) -> NoReturn:  # noqa: ARG002, N802  (Spark's name)
-        """As `schema`."""
-        self.schema()
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, N802
-        """As `schema`."""
-        self.schema()
+    reader = writer = streamReader = streamWriter = _refuse  # noqa: N815  (Spark's names)
 
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"

@@ -79,14 +79,18 @@ def live_ends(store: StreamStore, stream: StreamName) -> EndOf:
 
 def sealed_ends(store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]) -> dict[SegmentId, int]:
     """Return sealed segment → its end; one that the store no longer has, whose end is unknown, is absent."""
+    infos = infos_if_there(store, stream, segments)
+    return {segment: info.write_offset for segment, info in infos.items() if info is not None}
+
+
+def infos_if_there(
+    store: StreamStore, stream: StreamName, segments: Sequence[SegmentId]
+) -> Mapping[SegmentId, SegmentInfo | None]:
+    """Return each segment's state; None for one that is gone."""
     try:
-        return {info.segment: info.write_offset for info in store.segment_info(stream, segments)}
+        return {info.segment: info for info in store.segment_info(stream, segments)}
     except NoSuchSegment:
-        ends: dict[SegmentId, int] = {}
-        for segment in segments:
-            with suppress(NoSuchSegment):
-                ends[segment] = store.segment_info(stream, [segment])[0].write_offset
-        return ends
+        return {segment: info_of(store, stream, segment) for segment in segments}
 
 
 def info_of(store: StreamStore, stream: StreamName, segment: SegmentId) -> SegmentInfo | None:
