@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 from uuid import UUID
+
+from pydantic import PlainSerializer, TypeAdapter, ValidationError
 
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import (
@@ -40,10 +42,6 @@ from streamvault.streamstore.local.files import (
 from streamvault.streamstore.model import (
     Epoch,
     KeyRange,
-    Retention,
-    RetentionKind,
-    ScaleKind,
-    Scaling,
     SegmentId,
     SegmentInfo,
     StreamConfiguration,
@@ -51,10 +49,13 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.store import TransactionState
+from streamvault.streamstore.store import Segment, TransactionState
 
 _KEPT = 256
 """Ids of committed transactions that are kept, and as many of aborted ones; older ones are unknown."""
+
+
+Id = Annotated[UUID, PlainSerializer(lambda id_: id_.hex)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class TransactionRecord:
 
     epoch: int
     expires: float
-    into: Mapping[SegmentId, tuple[int, int]] | None = None
+    into: Mapping[Segment, tuple[int, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +83,9 @@ class StreamTransactions:
         aborted: the last ones that were aborted.
     """
 
-    going: Mapping[UUID, TransactionRecord] = field(default_factory=dict)
-    committed: tuple[UUID, ...] = ()
-    aborted: tuple[UUID, ...] = ()
+    going: Mapping[Id, TransactionRecord] = field(default_factory=dict)
+    committed: tuple[Id, ...] = ()
+    aborted: tuple[Id, ...] = ()
 
     @property
     def committing(self) -> UUID | None:
@@ -118,32 +119,9 @@ class StreamTransactions:
         """Return them with those aborted whose lease has run out."""
         return self.dropped(*(id_ for id_, record in self.going.items() if record.expires < now))
 
-    def to_json(self) -> dict[str, Any]:
-        """As in the stream's record."""
-        going = {}
-        for id_, record in self.going.items():
-            entry: dict[str, Any] = {"epoch": record.epoch, "expires": record.expires}
-            if record.into is not None:
-                entry["into"] = {str(segment): list(stretch) for segment, stretch in record.into.items()}
-            going[id_.hex] = entry
-        return {
-            "going": going,
-            "committed": [id_.hex for id_ in self.committed],
-            "aborted": [id_.hex for id_ in self.aborted],
-        }
 
-    @classmethod
-    def from_json(cls, value: Any) -> Self:
-        """Parse the output of `to_json`; raises what wrong JSON raises."""
-        going = {}
-        for id_, entry in value["going"].items():
-            into = entry.get("into")
-            if into is not None:
-                into = {SegmentId.parse(name): (int(offset), int(length)) for name, (offset, length) in into.items()}
-            going[UUID(hex=id_)] = TransactionRecord(entry["epoch"], entry["expires"], into)
-        committed, aborted = (tuple(UUID(hex=id_) for id_ in value[name]) for name in ("committed", "aborted"))
-        return cls(going, committed, aborted)
-
+_TRANSACTIONS = TypeAdapter(StreamTransactions)
+_CONFIGURATION = TypeAdapter(StreamConfiguration)
 
 RECORD = "stream.json"
 _FORMAT = 1
@@ -221,15 +199,16 @@ def load_record(folder: Path, stream: StreamName) -> StreamRecord:
             )
         return StreamRecord(
             stream=stream,
-            configuration=_configuration(value["configuration"]),
+            configuration=_CONFIGURATION.validate_python(value["configuration"], extra="forbid"),
             epochs=_epochs(value["epochs"]),
             head=StreamCut(stream, {SegmentId.parse(name): offset for name, offset in value["head"].items()}),
             sealed=value["sealed"],
-            transactions=_transactions(value),
+            transactions=_TRANSACTIONS.validate_python(value.get("transactions", {}), extra="forbid"),
             revision=content[:_REVISION_BYTES],
         )
     except (ValueError, KeyError, TypeError, AttributeError, InvalidName) as error:
-        raise StreamStoreError(f"the stream's record is damaged ({error})", where=str(folder / RECORD)) from None
+        why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
+        raise StreamStoreError(f"the stream's record is damaged ({why})", where=str(folder / RECORD)) from None
 
 
 def save_record(folder: Path, record: StreamRecord) -> None:
@@ -249,13 +228,8 @@ def save_record(folder: Path, record: StreamRecord) -> None:
         "epochs": epochs,
     }
     if record.transactions != StreamTransactions():
-        value["transactions"] = record.transactions.to_json()
+        value["transactions"] = _TRANSACTIONS.dump_python(record.transactions, mode="json", exclude_none=True)
     replace_file(folder / RECORD, json.dumps(value, indent=1).encode() + b"\n")
-
-
-def _transactions(value: dict[str, Any]) -> StreamTransactions:
-    held = value.get("transactions")
-    return StreamTransactions() if held is None else StreamTransactions.from_json(held)
 
 
 def _epochs(value: list[dict[str, Any]]) -> tuple[Epoch, ...]:
@@ -267,16 +241,6 @@ def _epochs(value: list[dict[str, Any]]) -> tuple[Epoch, ...]:
         segments.update((SegmentId.parse(name), KeyRange(low, high)) for name, (low, high) in entry["opens"].items())
         epochs.append(Epoch(entry["epoch"], segments))  # which copies
     return tuple(epochs)
-
-
-def _configuration(value: dict[str, Any]) -> StreamConfiguration:
-    scaling, retention = value.pop("scaling"), value.pop("retention")
-    return StreamConfiguration(
-        scaling=Scaling(ScaleKind(scaling.pop("kind")), **scaling),
-        retention=Retention(RetentionKind(retention.pop("kind")), **retention),
-        tags=tuple(value.pop("tags")),
-        **value,
-    )
 
 
 _PART = re.compile(r"([0-9a-f]{32})-[0-9]+\.part(-state)?\Z")
