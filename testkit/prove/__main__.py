@@ -11,6 +11,7 @@ from testkit.explorer.exhaust import PAIR_COLUMNS, exhaust_pairs
 from testkit.explorer.explore import at_each_point, run
 from testkit.explorer.families import family, mirrored, systematic
 from testkit.explorer.former import NoFormer, beside_former, load_former
+from testkit.explorer.judge import FORMER
 from testkit.explorer.many import Order, Tally, explore
 from testkit.explorer.phases import drawn, drawn_mirrors, drawn_stitches
 from testkit.explorer.schedule import Schedule
@@ -266,6 +267,8 @@ def prove_pairs(name: str, processes: int, seconds: float) -> int:
 
 def replay(text: str) -> int:
     """Run one schedule and print all of its calls."""
+    if FORMER in text:
+        load_former()
     outcome = run(Schedule.parse(text))
     for place, (name, trace) in enumerate(zip(outcome.schedule.commands, outcome.traces, strict=True), 1):
         print(f"{place} {name}: {outcome.ended[place - 1]}")
