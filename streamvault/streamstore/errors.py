@@ -87,6 +87,11 @@ class StreamExists(Conflict):
 class StreamChanged(Conflict):
     """The stream was replaced or reconfigured since the caller read it."""
 
+    @classmethod
+    def configured(cls, where: str) -> StreamChanged:
+        """Return the error for a stream that has another configuration than the caller read."""
+        return cls("the stream's configuration was changed concurrently", where=where, todo="Run it again.")
+
 
 class ScopeNotEmpty(Conflict):
     """The scope still has streams and cannot be deleted."""

@@ -332,11 +332,7 @@ class LocalStore(StreamStore):
             if record.configuration == configuration:
                 return
             if was is not None and was != record.configuration:
-                raise StreamChanged(
-                    "the stream's configuration was changed concurrently",
-                    where=f"{self.uri}/{stream}",
-                    todo="Run it again.",
-                )
+                raise StreamChanged.configured(f"{self.uri}/{stream}")
             save_record(folder.path, replace(record, configuration=configuration))
 
     def scale(self, stream: StreamName, seal: Sequence[SegmentId], ranges: Sequence[KeyRange]) -> Epoch:

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamvault.streamstore.errors import SegmentTruncated, WireError
+from streamvault.streamstore.errors import WireError
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.connection import Connection, ConnectionLost
-from streamvault.streamstore.pravega.segments import SegmentName, SegmentSession, SegmentStores
+from streamvault.streamstore.pravega.segments import SegmentName, SegmentSession, SegmentStores, truncated
 from streamvault.streamstore.pravega.wire import WireCommand, encode
 
 PART_BYTES = 1024 * 1024
@@ -100,11 +100,7 @@ class BlockReader(SegmentSession):
         info = self._stores.infos(self._segment.stream, [self._segment.id], self._segment.part)[0]
         info.check_range(start, end, self._where)
         if start < min(end, info.start_offset):
-            raise SegmentTruncated(
-                f"the segment was truncated and begins at {info.start_offset} now",
-                where=self._where,
-                start_offset=info.start_offset,
-            )
+            raise truncated(info, self._where)
         return start == end
 
     def _resume(self, connection: Connection) -> None:

@@ -58,18 +58,16 @@ def _foreign(_: Any, where: str) -> StreamStoreError:
     return OffsetConflict("another writer appended to the segment", where=where)
 
 
-def _truncated(answer: Any, where: str) -> StreamStoreError:
-    return SegmentTruncated(
-        f"the segment was truncated and begins at {answer.start_offset} now",
-        where=where,
-        start_offset=answer.start_offset,
-    )
+def truncated(begins: wire.SegmentIsTruncated | SegmentInfo, where: str) -> SegmentTruncated:
+    """The error for a segment that begins later than at an offset that was asked for."""
+    start = begins.start_offset
+    return SegmentTruncated(f"the segment was truncated and begins at {start} now", where=where, start_offset=start)
 
 
 _MEANINGS: Mapping[type[WireCommand], Callable[[Any, str], StreamStoreError]] = {
     wire.NoSuchSegment: lambda _, where: NoSuchSegment("no such segment", where=where),
     wire.SegmentIsSealed: lambda _, where: SegmentSealed("the segment is sealed", where=where),
-    wire.SegmentIsTruncated: _truncated,
+    wire.SegmentIsTruncated: truncated,
     wire.ConditionalCheckFailed: _foreign,
     wire.InvalidEventNumber: _foreign,
     wire.SegmentAlreadyExists: lambda _, where: RequestFailed("the segment exists", where=where),

@@ -330,11 +330,7 @@ class PravegaStore(StreamStore):
             if now is not None and now != was:
                 if now == configuration:
                     return  # an attempt whose answer was lost
-                raise StreamChanged(
-                    "the stream's configuration was changed concurrently",
-                    where=f"{self.uri}/{stream}",
-                    todo="Run it again.",
-                )
+                raise StreamChanged.configured(f"{self.uri}/{stream}")
             self._controller.update_stream(stream, configuration)
 
         _insist(attempt)

@@ -1,1 +1,0 @@
-"""What is built on a store's streams: leases, ledgers, queues."""
