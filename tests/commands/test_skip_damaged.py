@@ -19,10 +19,9 @@ from streamvault.manifests import damage as damaging
 from streamvault.manifests.archive import Archive
 from streamvault.streamstore.model import EventPointer, Range, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.own import LONGEST_TAG, filled_places, filled_tags
-from testkit import scenes
 from testkit.scenes import BACK, stopped_after
 from testkit.small_archives import KINDS, NAME, Vault, a_root, archive_of, contents, data_keys, replace_object
-from tests.told import Ran
+from tests.told import Ran, Restored
 
 Change = Callable[[bytes], bytes | None]
 
@@ -72,13 +71,18 @@ def spoil(vault: Vault, row: ArchivedRange, change: Change, nth: int = 0) -> Non
     replace_object(vault.root, key, change(held[key]))
 
 
-def restore(vault: Vault, *options: str) -> int:
-    return scenes.restore(vault, "--skip-damaged", *options)
+Skipped = Callable[..., dict[str, Any]]
 
 
-def report_of(capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(capfd.readouterr().out)
-    return found
+@pytest.fixture
+def skipped(restored: Restored) -> Skipped:
+    """Restores what is not damaged; returns the report."""
+
+    def run(vault: Vault, *options: str, code: int = Damaged.exit_code) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(restored(vault, "--skip-damaged", *options, code=code).out)
+        return found
+
+    return run
 
 
 def is_restored(vault: Vault, damage: Sequence[dict[str, Any]]) -> None:
@@ -107,13 +111,11 @@ def places(vault: Vault) -> dict[str, ArchivedRange]:
 
 
 @pytest.mark.parametrize("change", [flip, cut_short, delete], ids=lambda change: change.__name__)
-def test_everything_else_is_restored(vault: Vault, change: Change, capfd: pytest.CaptureFixture[str]) -> None:
+def test_everything_else_is_restored(vault: Vault, change: Change, skipped: Skipped, restored: Restored) -> None:
     for row in places(vault).values():
         spoil(vault, row, change)
     assert main(["import", vault.archive, vault.uri(replace(NAME, stream="other")), "--master", "inline"]) == 3
-    capfd.readouterr()
-    assert restore(vault) == 3
-    out, err = capfd.readouterr()
+    out, err = restored(vault, "--skip-damaged", code=3)
     report = json.loads(out)
     assert len(report["damage"]) == len(report["findings"]) == len(places(vault))
     assert err.count("damaged: ") == len(places(vault))
@@ -123,66 +125,55 @@ def test_everything_else_is_restored(vault: Vault, change: Change, capfd: pytest
         (one["segment"], one["start"]) for one in report["gaps"] if one["reason"].startswith("damaged: ")
     }
 
-    assert restore(vault) == 3
-    again = report_of(capfd)
+    again = skipped(vault)
     assert (again["unchanged"], again["damage"]) == (True, report["damage"])
-    assert restore(vault, "--again", "--read-back") == 3
-    assert report_of(capfd)["verified"]
+    assert skipped(vault, "--again", "--read-back")["verified"]
 
 
-def test_intact_archive_is_restored_as_ever(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
-    assert restore(vault) == 0
-    assert report_of(capfd)["findings"] == []
+def test_intact_archive_is_restored_as_ever(vault: Vault, skipped: Skipped, restored: Restored) -> None:
+    assert skipped(vault, code=0)["findings"] == []
     assert vault.digest() == vault.digest(BACK)
-    assert main(["import", vault.archive, vault.uri(BACK), "--master", "inline", "--json"]) == 0
-    assert report_of(capfd)["unchanged"]
+    assert json.loads(restored(vault).out)["unchanged"]
 
 
-def test_offsets_may_be_shifted_over_the_damage(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_offsets_may_be_shifted_over_the_damage(vault: Vault, skipped: Skipped) -> None:
     spoil(vault, places(vault)["middle"], flip)
-    assert restore(vault, "--offsets", "shift") == 3
-    report = report_of(capfd)
+    report = skipped(vault, "--offsets", "shift")
     was, now = (vault.payloads(name) for name in (NAME, BACK))
     assert len(was) - len(now) == sum(one["lost_events"] for one in report["damage"])
 
 
-def test_interrupted_import_is_resumed(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_interrupted_import_is_resumed(vault: Vault, skipped: Skipped) -> None:
     spoil(vault, places(vault)["middle"], delete)
     with stopped_after(1):
-        assert restore(vault) == 1
-    capfd.readouterr()
-    assert restore(vault) == 3
-    report = report_of(capfd)
+        skipped(vault, code=1)
+    report = skipped(vault)
     assert report["resumed"]
     is_restored(vault, report["damage"])
 
 
-def test_more_damage_does_not_resume_another_import(vault: Vault, capfd: pytest.CaptureFixture[str]) -> None:
+def test_more_damage_does_not_resume_another_import(vault: Vault, skipped: Skipped) -> None:
     """What was restored with the bytes must not be finished as a stream without them."""
     spoil(vault, places(vault)["middle"], delete)
     with stopped_after(0):
-        assert restore(vault) == 1
+        skipped(vault, code=1)
     spoil(vault, places(vault)["tail"], delete)
-    capfd.readouterr()
-    assert restore(vault) == Conflict.exit_code
+    skipped(vault, code=Conflict.exit_code)
 
 
-def test_one_object_for_each_event_loses_as_little_as_the_listing_proves(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_one_object_for_each_event_loses_as_little_as_the_listing_proves(tmp_path: Path, skipped: Skipped) -> None:
     vault = made(tmp_path, "events", largest=200)
     first, second = sorted(rows_of(vault), key=lambda row: -row.events)[:2]
     spoil(vault, first, cut_short, 3)
     spoil(vault, second, delete, 4)
-    assert restore(vault) == 3
-    report = report_of(capfd)
+    report = skipped(vault)
     lost = {(one["segment"].rpartition("/")[2], one["lost_events"]) for one in report["damage"]}
     # behind a missing object, nothing proves that an object is one of the archived events
     assert lost == {(str(first.segment), 1), (str(second.segment), second.events - 4)}
     is_restored(vault, report["damage"])
 
 
-def test_all_damage_of_a_range_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_damage_of_a_range_is_named(tmp_path: Path, skipped: Skipped) -> None:
     """One object is missing and another is cut short; that others are changed, nothing can show."""
     vault = made(tmp_path, "events", largest=200)
     row = max(rows_of(vault), key=lambda row: row.events)
@@ -194,18 +185,16 @@ def test_all_damage_of_a_range_is_named(tmp_path: Path, capfd: pytest.CaptureFix
     assert "bytes instead of" in second.what
     assert f"the {row.events - 2} other objects of the range cannot be compared with its digest" in second.what
     assert "cannot be compared" not in check_archive(vault.archive).damage[-1].what
-    assert restore(vault) == 3
-    (finding,) = report_of(capfd)["findings"]
+    (finding,) = skipped(vault)["findings"]
     assert "no object holds" in finding
     assert "bytes instead of" in finding
 
 
-def test_filler_is_said_in_each_archive_of_what_was_restored(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_filler_is_said_in_each_archive_of_what_was_restored(tmp_path: Path, skipped: Skipped) -> None:
     vault = made(tmp_path, "chunks", largest=200)
     for place in ("middle", "end of a sealed segment"):
         spoil(vault, places(vault)[place], delete)
-    assert restore(vault, "--numbers", "map") == 3
-    report = report_of(capfd)
+    report = skipped(vault, "--numbers", "map")
     filled = [(one["segment"], one["start"], one["end"]) for one in report["filled"]]
     assert filled == [(one["segment"], one["start"], one["end"]) for one in report["damage"]]
     assert {one["reason"] for one in report["filled"]} == {
@@ -251,7 +240,7 @@ def test_places_with_filler_fit_into_tags() -> None:
     assert filled_tags(many, 0) == ()
 
 
-def test_object_that_may_be_a_stray_is_no_event(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_object_that_may_be_a_stray_is_no_event(tmp_path: Path, skipped: Skipped) -> None:
     """In the place of a missing object, the listing cannot tell a stray one from an event."""
     vault = made(tmp_path, "events", largest=200)
     row = max(rows_of(vault), key=lambda row: row.events)
@@ -262,13 +251,12 @@ def test_object_that_may_be_a_stray_is_no_event(tmp_path: Path, capfd: pytest.Ca
     folder = key.rpartition("/")[0]
     inner = len(payload) // 2
     replace_object(vault.root, f"{folder}/{offset + inner:019d}-{8 + len(payload) - inner:010d}", payload[inner:])
-    assert restore(vault) == 3
-    report = report_of(capfd)
+    report = skipped(vault)
     assert sum(one["lost_events"] for one in report["damage"]) == row.events
     is_restored(vault, report["damage"])
 
 
-def test_second_object_at_an_offset_is_no_event(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_second_object_at_an_offset_is_no_event(tmp_path: Path, skipped: Skipped) -> None:
     """Without the object that follows, the listing cannot tell which of two is on the chain."""
     vault = made(tmp_path, "events", largest=200)
     row = max(rows_of(vault), key=lambda row: row.events)
@@ -277,8 +265,7 @@ def test_second_object_at_an_offset_is_no_event(tmp_path: Path, capfd: pytest.Ca
     folder, _, name = keys[index].rpartition("/")
     replace_object(vault.root, keys[index + 1], None)
     replace_object(vault.root, f"{folder}/{name.partition('-')[0]}-{8 + 1:010d}", b"x")
-    assert restore(vault) == 3
-    report = report_of(capfd)
+    report = skipped(vault)
     assert sum(one["lost_events"] for one in report["damage"]) == row.events
     is_restored(vault, report["damage"])
 

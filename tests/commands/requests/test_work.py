@@ -493,43 +493,31 @@ def test_foreign_bytes_among_the_failed_are_skipped(queue: str) -> None:
 # Commands
 
 
-def test_commands_print_what_they_did(queue: str, restoring: Restoring, capfd: pytest.CaptureFixture[str]) -> None:
-    def command(*arguments: str) -> tuple[int, str, str]:
-        code = main(list(arguments))
-        return (code, *capfd.readouterr())
-
+def test_commands_print_what_they_did(queue: str, restoring: Restoring, ran: Ran) -> None:
     restoring(fine)
-    code, out, err = command("request-restore", ARCHIVE, target(queue), "--queue", queue)
-    assert (code, err) == (0, "")
+    out, err = ran("request-restore", ARCHIVE, target(queue), "--queue", queue)
+    assert err == ""
     name = next(line.split()[1] for line in out.splitlines() if line.startswith("id"))
     assert uuid.UUID(name)
-    code, out, _ = command("request-restore", ARCHIVE, target(queue), "--queue", queue, "--json")
-    assert json.loads(out)["id"] != name
+    assert json.loads(ran("request-restore", ARCHIVE, target(queue), "--queue", queue, "--json").out)["id"] != name
     for arguments in (("queue", "show", queue), ("work", queue, "--dry-run")):
-        code, out, _ = command(*arguments)
-        assert code == 0
+        out, _ = ran(*arguments)
         assert "2 requests waiting" in out
         assert name in out
-    code, out, _ = command("work", queue, "--once", "--master", "inline", "--json")
-    *records, end = map(json.loads, out.splitlines())
-    assert code == 0
+    *records, end = map(json.loads, ran("work", queue, "--once", "--master", "inline", "--json").out.splitlines())
     assert [(record["ok"], record["kind"]) for record in records] == [(True, "restore")] * 2
     assert (end["done"], end["failed"]) == (2, 0)
     put(queue, b"nonsense")
-    code, out, _ = command("work", queue, "--idle", "0s", "--master", "inline")
-    assert code == 2
+    out, _ = ran("work", queue, "--idle", "0s", "--master", "inline", code=2)
     assert out.splitlines()[0].startswith("failed: an invalid request")
-    code, out, _ = command("queue", "show", queue, "--json")
-    assert json.loads(out)["failed"] == 1
-    code, out, _ = command("queue", "retry", queue)
-    assert "requeued: 1 failed request" in out
-    assert command("queue", queue)[0] == 2
-    assert command("work", queue, "--once", "--idle", "1s")[0] == 2
-    assert command("work", queue, "--for", "soon")[0] == 2
-    assert command("work", queue, "--master", "nonsense")[0] == 2
-    assert command("queue", "show", f"{queue}-other")[0] == 5
-    code, out, err = command("work", f"{queue}-other", "--once", "--master", "inline")
-    assert (code, out) == (5, "")
+    assert json.loads(ran("queue", "show", queue, "--json").out)["failed"] == 1
+    assert "requeued: 1 failed request" in ran("queue", "retry", queue).out
+    for words in ("--once --idle 1s", "--for soon", "--master nonsense"):
+        ran("work", queue, *words.split(), code=2)
+    ran("queue", queue, code=2)
+    ran("queue", "show", f"{queue}-other", code=5)
+    out, err = ran("work", f"{queue}-other", "--once", "--master", "inline", code=5)
+    assert out == ""
     assert err.startswith("streamvault: no such stream: ")
 
 

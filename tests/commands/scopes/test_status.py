@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, export_stream, promote_replica, replicate_stream, request_restore, show_status
-from streamvault.cli import main
 from streamvault.common.errors import Failed, Usage
 from streamvault.common.servers import AT_ONCE
 from streamvault.manager import status as looking
@@ -43,6 +42,7 @@ from testkit.scenes import Scopes
 from testkit.small_archives import a_root
 from testkit.streams import append_events
 from tests.counting import counted
+from tests.told import Ran
 
 HELD = LeaseHeld("held by a test")
 WRITES = (
@@ -93,7 +93,7 @@ def files_below(folder: Path) -> dict[Path, tuple[int, bytes]]:
     }
 
 
-def test_a_line_for_each_stream(scopes: Scopes) -> None:
+def test_a_line_for_each_stream(scopes: Scopes, ran: Ran) -> None:
     export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
     export_stream(scopes.uri("shop/b"), scopes.root, master="inline")
     scopes.make(["c"], scope="other")
@@ -112,9 +112,7 @@ def test_a_line_for_each_stream(scopes: Scopes) -> None:
     }
     assert [one.archive for one in report.statuses] == [f"{scopes.root}/shop/a", f"{scopes.root}/shop/b"]
     scopes.delete("b")
-    scopes.capfd.readouterr()
-    assert main(["status", scopes.uri("shop/"), "--root", scopes.root]) == 0
-    header, _, *lines = scopes.capfd.readouterr().out.splitlines()
+    header, _, *lines = ran("status", scopes.uri("shop/"), "--root", scopes.root).out.splitlines()
     assert header.split("  ")[0] == "STREAM"
     cells = {line.split()[0]: line.split() for line in lines}
     assert cells["shop/a"][1] == "1"
@@ -144,7 +142,7 @@ def test_lease_that_is_held(scopes: Scopes) -> None:
     assert seen(scopes).leases == ()
 
 
-def test_lease_whose_holder_is_dead(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lease_whose_holder_is_dead(scopes: Scopes, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this machine it is known at once; another machine's is watched."""
     with scopes.store as store:
         lease = Lease.take(store, lease_of(scopes, "a"), "work", held=HELD)
@@ -157,9 +155,7 @@ def test_lease_whose_holder_is_dead(scopes: Scopes, monkeypatch: pytest.MonkeyPa
                 appender.append(changed.encode())
             (one,) = seen(scopes).leases
             assert (one.alive, one.host) == (False, changed.host.split()[0])
-    scopes.capfd.readouterr()
-    assert main(["status", scopes.uri("shop/"), "--root", scopes.root]) == 0
-    line = scopes.capfd.readouterr().out.splitlines()[-1].split()
+    line = ran("status", scopes.uri("shop/"), "--root", scopes.root).out.splitlines()[-1].split()
     assert (line[0], line[-1]) == ("shop/a", "dead")
 
 
@@ -267,7 +263,7 @@ def test_replica_says_how_far_it_is(scopes: Scopes) -> None:
     assert [one.stream for one in report.live_streams] == [replica]
 
 
-def test_file_declares_the_streams(scopes: Scopes) -> None:
+def test_file_declares_the_streams(scopes: Scopes, ran: Ran) -> None:
     """The same file as of rotate, of follow or of replicate; rotate's queue is looked at, too."""
     export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
     replicate_stream(scopes.uri("shop/b"), scopes.uri("standby/b"), master="inline")
@@ -287,13 +283,11 @@ def test_file_declares_the_streams(scopes: Scopes) -> None:
         assert [one.archive for one in report.statuses] == [f"{scopes.root}/shop/a"]
         assert report.replicas == ()
     file.write_text(f"[[streams]]\nsource = '{scopes.uri('shop/b')}'\nstream = '{scopes.uri('standby/b')}'\n")
-    assert main(["status", "--config", str(file), "--json"]) == 0
-    found = json.loads(scopes.capfd.readouterr().out.splitlines()[-1])
+    found = json.loads(ran("status", "--config", str(file), "--json").out.splitlines()[-1])
     assert [one["replica"] for one in found["replicas"]] == [scopes.uri("standby/b")]
     assert (found["live_streams"], found["statuses"], found["scope"]) == ([], [], str(file))
     file.write_text(f"root = 's3://a'\nkep = 7\nstreams = ['{scopes.uri('shop/a')}']\n")
-    assert main(["status", "--config", str(file)]) == 2
-    assert f"unknown key kep: {file}:2" in scopes.capfd.readouterr().err
+    assert f"unknown key kep: {file}:2" in ran("status", "--config", str(file), code=2).err
 
 
 def test_another_stream_than_the_archived_one_is_a_problem(scopes: Scopes) -> None:
@@ -333,7 +327,7 @@ def test_stream_of_another_cluster_and_an_archive_without_data_are_problems(scop
     assert found["c"].unarchived is None
 
 
-def test_wrong_arguments(scopes: Scopes) -> None:
+def test_wrong_arguments(scopes: Scopes, ran: Ran) -> None:
     for place, options in (
         (scopes.root, {"root": scopes.root}),
         (None, {}),
@@ -341,16 +335,14 @@ def test_wrong_arguments(scopes: Scopes) -> None:
     ):
         with pytest.raises(Usage):
             show_status(place, **options)
-    assert main(["status", scopes.uri("nowhere/")]) == 5
-    assert scopes.capfd.readouterr().err.count("\n") == 1
+    assert ran("status", scopes.uri("nowhere/"), code=5).err.count("\n") == 1
 
 
-def test_a_root_that_is_not_there_is_no_root_without_archives(scopes: Scopes) -> None:
+def test_a_root_that_is_not_there_is_no_root_without_archives(scopes: Scopes, ran: Ran) -> None:
     """Its disk may not be mounted, or its name mistyped."""
     there = f"file://{scopes.folder}/not/mounted"
     for place in ("shop/", "shop/a", "shop/a*"):
-        assert main(["status", scopes.uri(place), "--root", there]) == 5
-        assert scopes.capfd.readouterr().err == (
+        assert ran("status", scopes.uri(place), "--root", there, code=5).err == (
             f"streamvault: no such folder: {there}. Create it, or check the path.\n"
         )
     (scopes.folder / "not").mkdir()
@@ -474,7 +466,7 @@ def test_stream_that_is_named_and_not_there_is_a_problem(scopes: Scopes) -> None
     assert (one.replica, one.state, one.problem) == (scopes.uri("standby/a"), "unknown", "no such stream")
 
 
-def test_root_that_cannot_be_read_leaves_the_streams(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_that_cannot_be_read_leaves_the_streams(scopes: Scopes, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream is neither archived nor not archived; and a server that does not answer is asked once."""
     scopes.make(["a"], scope="other")
     asked = []
@@ -496,13 +488,11 @@ def test_root_that_cannot_be_read_leaves_the_streams(scopes: Scopes, monkeypatch
         "place_readable shop": 1, "place_readable other": 1, "place_readable vault": 0,
         "stream_readable a": 0, "stream_readable b": 0,
     } | {name: value for name, value in found.items() if name.startswith("status_")}  # fmt: skip
-    scopes.capfd.readouterr()
-    assert main(["status", "--config", str(file)]) == 0
-    lines = scopes.capfd.readouterr().out.splitlines()[2:]
+    lines = ran("status", "--config", str(file)).out.splitlines()[2:]
     assert [line.split() for line in lines] == [[name, "?", "?"] for name in ("shop/a", "shop/b", "other/a")]
 
 
-def test_queue_that_cannot_be_read_has_no_figures(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_that_cannot_be_read_has_no_figures(scopes: Scopes, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
     request_restore(f"{scopes.root}/shop/a", scopes.uri("shop/restored"), queue=scopes.uri("shop/queue"))
 
@@ -513,9 +503,7 @@ def test_queue_that_cannot_be_read_has_no_figures(scopes: Scopes, monkeypatch: p
     report = seen(scopes)
     assert [(one.is_readable, one.problem) for one in report.queues] == [(False, "you may not")]
     assert {name for name in metrics_of(report) if name.startswith("queue_")} == {"queue_readable queue"}
-    scopes.capfd.readouterr()
-    assert main(["status", scopes.uri("shop/")]) == 0
-    assert scopes.capfd.readouterr().out.splitlines()[-1].split() == ["shop/queue", "?", "?", "-", "none"]
+    assert ran("status", scopes.uri("shop/")).out.splitlines()[-1].split() == ["shop/queue", "?", "?", "-", "none"]
 
 
 def test_stream_that_may_not_be_read_leaves_the_others(scopes: Scopes, monkeypatch: pytest.MonkeyPatch) -> None:
