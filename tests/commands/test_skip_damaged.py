@@ -214,7 +214,7 @@ def test_filler_is_said_in_each_archive_of_what_was_restored(tmp_path: Path, ski
 def filler_after(vault: Vault, name: StreamName) -> str:
     """Archive a restored stream: a check says which of its events are filler."""
     found, more = filled_places(vault.configuration(name))
-    held = {(p.segment, p.offset, p.offset + p.length) for p, payload in vault.events(name) if not any(payload)}
+    held = {Range(p.segment, p.offset, p.offset + p.length) for p, payload in vault.events(name) if not any(payload)}
     assert more == 0
     assert len(found) == 2
     assert set(found) <= held
@@ -223,8 +223,9 @@ def filler_after(vault: Vault, name: StreamName) -> str:
     report = check_archive(f"{root}/{name}", read_data=True, master="inline")
     assert report.ok
     (note,) = (note for note in report.notes if "zeros in place" in note)
-    for segment, start, end in found:
-        assert f"{segment.in_stream(name)} bytes {start} to {end} (one event of {end - start - 8:,} zero bytes)" in note
+    for one in found:
+        size = f"one event of {one.end - one.start - 8:,} zero bytes"
+        assert f"{one.segment.in_stream(name)} bytes {one.start} to {one.end} ({size})" in note
     return f"{root}/{name}"
 
 
