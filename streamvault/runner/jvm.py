@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import shlex
 import signal
 import struct
@@ -13,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -174,19 +174,15 @@ def call_in_thread(call: Callable[[], T], seconds: float) -> T:
         TimeoutError: no result within ``seconds``; the call continues and its result is discarded.
         BaseException: any exception raised by the call.
     """
-    results: queue.SimpleQueue[tuple[list[T], BaseException | None]] = queue.SimpleQueue()
+    done = Future[T]()
 
     def work() -> None:
         try:
-            results.put(([call()], None))
+            done.set_result(call())
         except BaseException as error:  # noqa: BLE001  (it is raised again where it is waited for)
-            results.put(([], error))
+            done.set_exception(error)
 
     threading.Thread(target=work, name="spark call", daemon=True).start()
-    try:
-        value, error = results.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {seconds:.0f} s") from None
-    if error is not None:
-        raise error
-    return value[0]
+    if not wait([done], seconds).done:
+        raise TimeoutError(f"no answer within {seconds:.0f} s")
+    return done.result()
