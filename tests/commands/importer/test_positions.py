@@ -66,17 +66,17 @@ def test_deleted_stream_comes_back_under_its_name(vault: Vault, offsets: str, re
         assert [segment.epoch for segment in new] == [segment.epoch for segment in old]
         assert set(new).isdisjoint(old)
         assert report["renumbered"] == {str(one): str(other) for one, other in zip(old, new, strict=True)}
-        after, restored = vault.described, vault.events()
+        after, back = vault.described, vault.events()
         assert [list(epoch.segments.values()) for epoch in after.epochs] == [
             list(epoch.segments.values()) for epoch in before.epochs
         ]
         assert (after.configuration, after.sealed) == (before.configuration, before.sealed)
-        assert [payload for _, payload in restored] == [payload for _, payload in events]
+        assert [payload for _, payload in back] == [payload for _, payload in events]
         if offsets == "keep":
             assert list(after.head.offsets.values()) == list(before.head.offsets.values())
             asked = [str(pointer) for pointer, _ in events]
             found = [one.new for one in translate(vault.archive, vault.uri(), asked).positions]
-            assert found == [str(pointer) for pointer, _ in restored], turn
+            assert found == [str(pointer) for pointer, _ in back], turn
 
 
 def test_restored_stream_is_recognized_and_read_back(vault: Vault, restored: Restored) -> None:
