@@ -43,6 +43,7 @@ from streamvault.importer.target import (
 from streamvault.manifests.archive import NoSuchArchive
 from streamvault.replication.content import CarryingGroups, Reach, mirrored_content
 from streamvault.replication.replica import (
+    REPLICA,
     Record,
     Replica,
     configuration_document,
@@ -131,7 +132,8 @@ class ReplicaTarget:
             return begun
         where = replica.uri
         record = replica.read()
-        if begun and record is not None and record.work == begun and record.source == source.uri:
+        is_replica = begun.startswith(REPLICA) and record is not None and record.work == begun
+        if is_replica and record is not None and record.source == source.uri:
             if (record.offsets, record.numbers) != (options.offsets, options.numbers):
                 what = f"the replica was started with --offsets {record.offsets} --numbers {record.numbers}"
                 raise TargetTaken(what, where=where, todo="Give these options, or choose another name.")
