@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import partial
 
 from streamvault.common.errors import Conflict, Damaged, Overtaken, Problem
@@ -27,12 +26,13 @@ from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import open_layout
 from streamvault.layouts.windows import check_window
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.deleting import DeletedData, prove
+from streamvault.manifests.deleting import prove
 from streamvault.manifests.history import Generation, by_segment
 from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import (
     Merger,
+    Replacement,
     can_merge,
     compare_joined,
     delete_replaced,
@@ -310,49 +310,13 @@ def compact_archive(archive: str, options: CompactOptions, progress: Progress) -
         tasks = Tasks(options.master, stack, [rewrite_range, compare_joined])
         compaction = Compaction(source, options, tasks, progress)
         if options.dry_run:
-            return compaction.rehearse(choose).report(source, dry_run=True)
+            return compaction.rehearse(choose)
         compaction.run(choose)
         compaction.clear()
         progress.end()
         if compaction.problems:
             raise compaction.problems[0]  # all else is done
-        return replace(compaction.done.report(source), seconds=tasks.seconds)
-
-
-@dataclass
-class Done:
-    """Totals of a compaction.
-
-    Attributes:
-        runs: the merged runs.
-        resumed: how many of the runs an earlier call had begun.
-        moved_bytes: rewritten segment bytes.
-        joined: number of chunks written.
-        deleted: deleted replaced objects.
-        waits_until: when the next replaced objects are due for deletion; None if there are none.
-    """
-
-    runs: list[CompactedRun] = field(default_factory=list)
-    resumed: int = 0
-    moved_bytes: int = 0
-    joined: int = 0
-    deleted: DeletedData = field(default_factory=DeletedData)
-    waits_until: datetime | None = None
-
-    def report(self, archive: Archive, *, dry_run: bool = False) -> CompactReport:
-        """Return the report of the command."""
-        return CompactReport(
-            archive=archive.uri,
-            runs=tuple(self.runs),
-            unchanged=not self.runs,
-            resumed_runs=self.resumed,
-            moved_bytes=self.moved_bytes,
-            joined=self.joined,
-            generations_in_force=len(archive.generations()),
-            objects_deleted=self.deleted.objects,
-            waits_until="" if self.waits_until is None else moment_text(self.waits_until),
-            dry_run=dry_run,
-        )
+        return replace(compaction.report(), seconds=tasks.seconds)
 
 
 @dataclass
@@ -362,7 +326,7 @@ class Compaction:
     Generations that cannot be merged or read back are skipped from then on; the others are still processed.
 
     Attributes:
-        done: the totals so far.
+        done: what was done so far; see `report`.
         problems: why generations were skipped.
     """
 
@@ -370,34 +334,39 @@ class Compaction:
     options: CompactOptions
     tasks: Tasks
     progress: Progress
-    done: Done = field(default_factory=Done, init=False)
+    done: CompactReport = field(init=False)
     problems: list[Problem] = field(default_factory=list, init=False)
     _left_alone: set[int] = field(default_factory=set, init=False)
 
+    def __post_init__(self) -> None:
+        self.done = CompactReport(archive=self.archive.uri)
+
+    def report(self) -> CompactReport:
+        """Return what was done so far, and what is in force now."""
+        in_force = len(self.archive.generations())
+        return replace(self.done, unchanged=not self.done.runs, generations_in_force=in_force)
+
     def run(self, choose: Choose) -> None:
         """Finish merges in progress, then merge the runs that a policy chooses."""
-        self.done.resumed += self._finish()
+        resumed = self._finish()
+        self.done = replace(self.done, resumed_runs=self.done.resumed_runs + resumed)
         for run in self._chosen(choose):
             span = GenerationSpan(run[0].first, run[-1].generation)
             with self._leaving_alone(span):
                 self._merge(span)
 
-    def rehearse(self, choose: Choose) -> Done:
+    def rehearse(self, choose: Choose) -> CompactReport:
         """Return what `run` and `clear` would do."""
         archive = self.archive
         listing = archive.listing()
-        done = Done(
-            resumed=sum(bool(listing.within(span)) and span not in listing.spans for span in merges_under_way(archive))
-        )
+        resumed = sum(bool(listing.within(span)) and span not in listing.spans for span in merges_under_way(archive))
         for run in self._chosen(choose):
             held = [archive.load_span(manifest.span) for manifest in run]
             spans = [join for join in Merger(held, archive.uri).spans() if len(join) > 1]
-            done.runs.append(_merged_run([generation.manifest for generation in held]))
-            done.moved_bytes += sum(join[-1].end - join[0].start for join in spans)
-            done.joined += len(spans)
-        waiting = archive.stable(lambda now: replacements(archive, now))
-        done.waits_until = min((one.due for one in waiting), default=None)
-        return done
+            moved = sum(join[-1].end - join[0].start for join in spans)
+            self._count([generation.manifest for generation in held], Compacted(moved, len(spans)))
+        until = _wait_of(archive.stable(lambda now: replacements(archive, now)))
+        return replace(self.report(), resumed_runs=resumed, waits_until=until, dry_run=True)
 
     def clear(self) -> None:
         """Delete objects that were replaced long enough ago, after reading back the generations that replaced them."""
@@ -407,8 +376,8 @@ class Compaction:
                 with self._leaving_alone(one.span):
                     read_back(archive, self._runner, self.progress, one.unchecked)
         deleted, waiting = delete_replaced(archive, self._runner, self.progress)
-        self.done.deleted += deleted
-        self.done.waits_until = min((one.due for one in waiting), default=None)
+        objects = self.done.objects_deleted + deleted.objects
+        self.done = replace(self.done, objects_deleted=objects, waits_until=_wait_of(waiting))
 
     def _runner(self) -> Runner:
         return self.tasks.runner
@@ -461,7 +430,7 @@ class Compaction:
             self.options.window, max(open_layout(manifest.layout).min_window(range_size) for manifest in manifests)
         )
         try:
-            compacted: Compacted = compact_generations(archive, span, self.options, self._runner, self.progress)
+            compacted = compact_generations(archive, span, self.options, self._runner, self.progress)
         except Conflict as conflict:
             listing = archive.listing()
             archive.check_open(listing)
@@ -469,17 +438,25 @@ class Compaction:
                 raise
             self.progress.say(str(conflict))  # they have expired, or were merged with others
             return False
-        self.done.moved_bytes += compacted.moved_bytes
-        self.done.joined += compacted.joined
-        self.done.runs.append(_merged_run(manifests))
+        self._count(manifests, compacted)
         return True
 
+    def _count(self, manifests: Sequence[Manifest], compacted: Compacted) -> None:
+        run = CompactedRun(
+            first=manifests[0].first,
+            generation=manifests[-1].generation,
+            merged=len(manifests),
+            events=sum(manifest.events for manifest in manifests),
+            bytes=sum(manifest.bytes for manifest in manifests),
+        )
+        self.done = replace(
+            self.done,
+            runs=(*self.done.runs, run),
+            moved_bytes=self.done.moved_bytes + compacted.moved_bytes,
+            joined=self.done.joined + compacted.joined,
+        )
 
-def _merged_run(manifests: Sequence[Manifest]) -> CompactedRun:
-    return CompactedRun(
-        first=manifests[0].first,
-        generation=manifests[-1].generation,
-        merged=len(manifests),
-        events=sum(manifest.events for manifest in manifests),
-        bytes=sum(manifest.bytes for manifest in manifests),
-    )
+
+def _wait_of(waiting: Iterable[Replacement]) -> str:
+    due = min((one.due for one in waiting), default=None)
+    return "" if due is None else moment_text(due)

@@ -120,7 +120,7 @@ class _Following:
             lasting=options.lasting,
             began=began,
         )
-        self._count(objects_deleted=compaction.done.deleted.objects)
+        self._count(objects_deleted=compaction.done.objects_deleted)
         return replace(
             self.report,
             ended=ended,
@@ -170,11 +170,11 @@ class _Following:
     def _merge(self, compaction: Compaction, choose: Choose) -> None:
         """Merge until there is nothing left to merge."""
         while True:
-            runs = compaction.done.runs
-            runs.clear()
+            compaction.done = replace(compaction.done, runs=())
             try:
                 compaction.run(choose)
             finally:
+                runs = compaction.done.runs
                 self._count(merges=len(runs))
                 for run in runs:
                     self.progress.say(f"merged generations {run.first} to {run.generation}")
