@@ -200,13 +200,11 @@ class Published:
     Attributes:
         generation: the generation, or the one it has been merged into.
         moved_bytes: the bytes moved by this run.
-        first: whether this run published it, not another one.
         committed: time of the commit, before the cleanup, on the monotonic clock (seconds).
     """
 
     generation: Generation
     moved_bytes: int
-    first: bool
     committed: float
 
 
@@ -276,10 +274,7 @@ class ExportRun:
         committed = time.monotonic()
         clean_up(self._archive, self._plan.span, progress, strays=bool(strays) or self._attempt > 1)
         progress.end()
-        first = generation is not None
-        return Published(
-            generation or self._archive.load(self._plan.generation), self._moved(), first=first, committed=committed
-        )
+        return Published(generation or self._archive.load(self._plan.generation), self._moved(), committed)
 
     def _moved(self) -> int:
         """The generation's bytes that no earlier run left. What was moved twice, or from a wrong guess, counts once."""
