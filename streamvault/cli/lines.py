@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamvault.cli.output import Results
 from streamvault.common.errors import Problem
 from streamvault.common.report import CarriedGroup, Cost, TimedReport
 from streamvault.common.units import bytes_text, count_text, seconds_text, size_text
-from streamvault.exporter.reports import ConvertReport, ExportReport
 from streamvault.scopes.reports import ScopeReport, StreamOutcome
+
+if TYPE_CHECKING:
+    from streamvault.exporter.reports import ConvertReport, ExportReport
 
 R = TypeVar("R")
 
