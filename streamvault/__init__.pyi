@@ -8,21 +8,20 @@ from pathlib import Path
 from streamvault.common.progress import Progress
 from streamvault.concat.reports import CopyReport, StitchReport
 from streamvault.demo.report import DemoReport
-from streamvault.exporter.reports import ConvertReport, ExportReport, PlanReport
+from streamvault.exporter.reports import CompactReport, ConvertReport, ExportReport, FollowReport, PlanReport, RotateReport
 from streamvault.importer.reports import ImportReport
+from streamvault.inspect.reports import PageReport, SetupReport, StatusReport
 from streamvault.lake.read import ArrowEvents
 from streamvault.lake.reports import HandoffReport
 from streamvault.manager.ephemeral import ephemeral_stream as ephemeral_stream
-from streamvault.manager.listing import list_streams as list_streams
+from streamvault.manager.manager import list_streams as list_streams
 from streamvault.manager.reports import SweepReport
 from streamvault.manifests.verbs.reports import CheckReport, DeleteReport, HoldReport, WarmReport
 from streamvault.manifests.verbs.show import list_archives as list_archives, show_archive as show_archive, show_timeline as show_timeline
 from streamvault.replication.reports import MoveReport, PromoteReport, ReplicateReport
 from streamvault.replication.translate import translate as translate
-from streamvault.report.reports import PageReport, SetupReport, StatusReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
 from streamvault.requests.show import drop_failed as drop_failed, retry_failed as retry_failed, show_queue as show_queue
-from streamvault.rotation.reports import CompactReport, FollowReport, RotateReport
 from typing import Literal
 
 __version__: str

@@ -16,9 +16,8 @@ from uuid import UUID
 
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.pravega import wire
-from streamvault.streamstore.pravega.connection import Endpoint
+from streamvault.streamstore.pravega.connection import Endpoint, PravegaSettings
 from streamvault.streamstore.pravega.segments import SegmentStores
-from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.wire import HEADER, WireCommand, decode, encode
 
 NEVER_WROTE = -(2**63)

@@ -15,20 +15,19 @@ import pytest
 from streamvault import check_archive, export_stream
 from streamvault.common.progress import Progress
 from streamvault.common.units import now_utc
-from streamvault.exporter.reports import ExportReport
+from streamvault.exporter import compact as compacting
+from streamvault.exporter.compact import Compacted
+from streamvault.exporter.reports import CompactOptions, ExportReport
 from streamvault.layouts.keys import GenerationSpan, chunk_key
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import with_rows
 from streamvault.manifests.manifest import GapEntry
 from streamvault.manifests.merging import delete_replaced
-from streamvault.manifests.verbs.read_back import read_back
+from streamvault.manifests.verbs.check import read_back
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
-from streamvault.rotation import compact as compacting
-from streamvault.rotation.compact import Compacted
-from streamvault.rotation.reports import CompactOptions
 from streamvault.runner.inline import InlineRunner
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import (

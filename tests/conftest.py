@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 import pytest
 from hypothesis import settings
 
-from streamvault.objectstore.memory import _STORES
+from streamvault.objectstore.obstore_store import _STORES
 from streamvault.objectstore.uri import _open
 from testkit.servers.airflow import AirflowServer
 from testkit.servers.availability import Unavailable, is_required

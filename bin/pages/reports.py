@@ -18,8 +18,16 @@ from pydantic import TypeAdapter
 from streamvault.common.report import Report, attribute_names
 from streamvault.concat.reports import CopyReport, StitchReport
 from streamvault.demo.report import DemoReport
-from streamvault.exporter.reports import ConvertReport, ExportReport, PlanReport
+from streamvault.exporter.reports import (
+    CompactReport,
+    ConvertReport,
+    ExportReport,
+    FollowReport,
+    PlanReport,
+    RotateReport,
+)
 from streamvault.importer.reports import ImportReport
+from streamvault.inspect.reports import PageReport, SetupReport, StatusReport
 from streamvault.lake.reports import HandoffReport
 from streamvault.manager.reports import StreamListing, SweepReport
 from streamvault.manifests.verbs.reports import (
@@ -31,9 +39,7 @@ from streamvault.manifests.verbs.reports import (
     WarmReport,
 )
 from streamvault.replication.reports import MoveReport, PromoteReport, ReplicateReport, TranslateReport
-from streamvault.report.reports import PageReport, SetupReport, StatusReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
-from streamvault.rotation.reports import CompactReport, FollowReport, RotateReport
 from streamvault.scopes.reports import ScopeReport
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"

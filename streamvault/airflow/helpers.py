@@ -17,7 +17,7 @@ from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Failed, Problem
 from streamvault.common.options import Options, in_keywords
 from streamvault.common.processes import make_folders
-from streamvault.importer.options import RestoreOptions
+from streamvault.importer.reports import RestoreOptions
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.uri import parse_stream

@@ -11,8 +11,8 @@ from airflow.sdk import BaseOperatorLink
 
 from streamvault.airflow.aws import is_on_s3, s3_client
 from streamvault.airflow.environment import environment
+from streamvault.inspect.write import write_report
 from streamvault.objectstore.uri import RootAddress
-from streamvault.report.write import write_report
 
 
 class _TaskLink(BaseOperatorLink):

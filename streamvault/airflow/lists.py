@@ -15,10 +15,10 @@ from pydantic import BaseModel, Field, PrivateAttr, ValidationError, model_valid
 
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem
+from streamvault.exporter.reports import RotateOptions
 from streamvault.objectstore.uri import RootAddress
 from streamvault.replication.reports import ReplicateOptions
-from streamvault.rotation.reports import RotateOptions
-from streamvault.scopes.entries import (
+from streamvault.scopes.declared import (
     DeclaredList,
     ListEntry,
     ReplicaTaskOptions,

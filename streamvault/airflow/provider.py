@@ -27,9 +27,9 @@ def get_provider_info() -> dict[str, Any]:
         "asset-uris": [
             {
                 "schemes": ["pravega", "pravega+tls", "local"],
-                "handler": "streamvault.airflow.assets.sanitize_uri",
-                "factory": "streamvault.airflow.assets.create_asset",
-                "to_openlineage_converter": "streamvault.airflow.assets.convert_asset_to_openlineage",
+                "handler": "streamvault.airflow.outcome.sanitize_uri",
+                "factory": "streamvault.airflow.outcome.create_asset",
+                "to_openlineage_converter": "streamvault.airflow.outcome.convert_asset_to_openlineage",
             }
         ],
         "connection-types": [

@@ -17,8 +17,8 @@ from streamvault.airflow.aws import root_address
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.units import moment_text, parse_moment, parse_size
+from streamvault.inspect.status import unarchived_bytes
 from streamvault.manifests.archive import Archive
-from streamvault.report.status import unarchived_bytes
 from streamvault.streamstore.cuts import Cut, later_of, live_between, live_ends, parse_cut
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import OpenStream

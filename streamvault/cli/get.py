@@ -31,7 +31,7 @@ def get(
 
     With --json, in base64.
     """
-    from streamvault.manifests.verbs.get import get_event
+    from streamvault.manifests.verbs.show import get_event
 
     payload = command.run(get_event, archive, pointer, options)
     document = {"pointer": pointer, "payload": base64.b64encode(payload).decode()}

@@ -16,7 +16,7 @@ def hold(archive: ArchiveArgument, name: HoldName, options: HoldOptions, *, comm
 
     It lasts until the hold is released.
     """
-    from streamvault.manifests.verbs.hold import hold_archive
+    from streamvault.manifests.verbs.delete import hold_archive
 
     command.call(hold_archive, archive, name, options, show=_show_held)
 
@@ -28,7 +28,7 @@ def _show_held(results: Results, report: HoldReport) -> None:
 
 def release(archive: ArchiveArgument, name: HoldName, options: ReleaseOptions, *, command: Command) -> None:
     """Release a hold, so that the generations it kept may expire."""
-    from streamvault.manifests.verbs.hold import release_archive
+    from streamvault.manifests.verbs.delete import release_archive
 
     command.call(release_archive, archive, name, options, show=_show_released)
 

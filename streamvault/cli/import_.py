@@ -7,8 +7,7 @@ from streamvault.cli.options import ArchiveArgument, NewStreamArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, count_text, events_text, exact_moment_text
-from streamvault.importer.options import ImportOptions
-from streamvault.importer.reports import ImportReport
+from streamvault.importer.reports import ImportOptions, ImportReport
 
 
 def import_(archive: ArchiveArgument, stream: NewStreamArgument, options: ImportOptions, *, command: Command) -> None:

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from streamvault.cli.progress import Phase
 from streamvault.common.errors import Failed
 from streamvault.common.progress import SERVERS, ForwardedProgress, Progress, RunningTasks, silent_seconds
-from streamvault.report.metrics import Metric, text_of
+from streamvault.inspect.metrics import Metric, text_of
 
 METRICS: Mapping[str, tuple[str, str]] = {
     "started_timestamp_seconds": ("gauge", "When the command began, in seconds since 1970."),

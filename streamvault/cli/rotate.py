@@ -7,7 +7,7 @@ from streamvault.cli.options import ArchiveArgument, RootArgument, StreamArgumen
 from streamvault.cli.output import Results
 from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, count_text, events_text, exact_moment_text, generations_text
-from streamvault.rotation.reports import (
+from streamvault.exporter.reports import (
     CompactOptions,
     CompactReport,
     FollowOptions,
@@ -22,7 +22,7 @@ def rotate(stream: StreamArgument, root: RootArgument, options: RotateOptions, *
 
     --keep, --keep-for and --until are mutually exclusive; without any of them, nothing expires.
     """
-    from streamvault.rotation.rotate import rotate_stream
+    from streamvault.exporter.rotate import rotate_stream
 
     command.call(rotate_stream, stream, root, options, show=_show, resumable=True)
 
@@ -80,7 +80,7 @@ def follow(stream: StreamArgument, root: RootArgument, options: FollowOptions, *
     Each round archives the new events as a generation; small generations are merged. --keep, --keep-for and
     --truncate-source imply --rotate.
     """
-    from streamvault.rotation.follow import follow_stream
+    from streamvault.exporter.follow import follow_stream
 
     command.call(follow_stream, stream, root, options, show=_show_follow, resumable=True)
 
@@ -110,7 +110,7 @@ def compact(archive: ArchiveArgument, options: CompactOptions, *, command: Comma
 
     Also deletes what earlier merges replaced.
     """
-    from streamvault.rotation.compact import compact_archive
+    from streamvault.exporter.compact import compact_archive
 
     command.call(compact_archive, archive, options, show=_show_compact, resumable=True)
 

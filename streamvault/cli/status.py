@@ -11,7 +11,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Command
 from streamvault.common.errors import Problem
 from streamvault.common.units import age_text, bytes_text, seconds_moment_text
-from streamvault.report.reports import (
+from streamvault.inspect.reports import (
     ArchiveStatus,
     DoctorOptions,
     LeaseStatus,
@@ -183,7 +183,7 @@ def report(place: _ReportPlace, options: ReportOptions, *, command: Command) -> 
 
     Also as SVG files. Of archives, only the records are read.
     """
-    from streamvault.report.write import write_report
+    from streamvault.inspect.write import write_report
 
     command.call(write_report, place, options, show=_show_report)
 
@@ -213,7 +213,7 @@ def doctor(stream: StreamToCheck, root: RootToCheck = None, *, options: DoctorOp
     A line for each check: ok, failed or not checked, what was found, and what to do. The exit code is 1 if one failed.
     Empty probe objects are written below ROOT and deleted again; nothing else is changed.
     """
-    from streamvault.report.doctor import check_setup
+    from streamvault.inspect.doctor import check_setup
 
     command.call(check_setup, stream, root, options, show=_show_doctor)
 

@@ -11,7 +11,7 @@ from streamvault.manager.reports import StreamListing, StreamSummary, SweepOptio
 
 def streams(store: StoreArgument, *, command: Command) -> None:
     """List the streams of a scope or a cluster."""
-    from streamvault.manager.listing import list_streams
+    from streamvault.manager.manager import list_streams
 
     found = tuple(command.run(list_streams, store))
     for one in found:

@@ -18,7 +18,7 @@ MAX_CHARACTERS = 200
 
 _EMPTY: tuple[object, ...] = (None, "", (), [], {})
 
-_DRAWER = "streamvault.report.notebook"
+_DRAWER = "streamvault.inspect.notebook"
 """The module that draws charts: in a package above, for it knows what results mean, and needs optional packages."""
 
 

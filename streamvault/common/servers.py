@@ -1,13 +1,35 @@
-"""Servers: several are asked at once; whether one speaks TLS."""
+"""Whether keys and passwords are sent to executors with their tasks.
+
+Servers: several are asked at once; whether one speaks TLS.
+"""
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+from streamvault.common.errors import Usage
+
+VARIABLE = "STREAMVAULT_SEND_LOGINS"
+"""Environment variable: with ``no``, executors have logins of their own, in their environment."""
+
+
+def are_sent() -> bool:
+    """Return whether addresses for tasks contain the logins that this process has.
+
+    Raises:
+        Usage: ``STREAMVAULT_SEND_LOGINS`` is neither yes nor no.
+    """
+    given = os.environ.get(VARIABLE, "") or "yes"
+    if given not in {"yes", "no"}:
+        raise Usage(f"{VARIABLE} is neither yes nor no", where=repr(given))
+    return given == "yes"
+
 
 AT_ONCE = 8
 """How many things are asked for at once."""

@@ -11,7 +11,7 @@ from pydantic import Field
 from streamvault.common.options import Rehearsed
 from streamvault.common.report import CarriedGroup
 from streamvault.importer.reports import FilledStreamReport, NewStreamReport
-from streamvault.layouts.windows import WINDOW
+from streamvault.layouts.layout import WINDOW
 from streamvault.manifests.options import Window
 from streamvault.runner.opening import Distributed
 from streamvault.streamstore.cuts import ToCut

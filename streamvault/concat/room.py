@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Conflict
-from streamvault.concat.placing import TargetScale
-from streamvault.concat.planning import StitchLog
+from streamvault.concat.planning import StitchLog, TargetScale
 from streamvault.importer.target import first_segment_id
 from streamvault.streamstore.errors import NoSuchStream, ScaleRefused, StreamChanged, StreamSealed
 from streamvault.streamstore.lease import Lease, LeaseHeld

@@ -19,7 +19,7 @@ from streamvault.airflow.helpers import (
     text_param,
 )
 from streamvault.airflow.operators import ImportStreamOperator, WarmArchiveOperator
-from streamvault.importer.options import ImportOptions
+from streamvault.importer.reports import ImportOptions
 from streamvault.manifests.options import WarmOptions
 
 HOW, COLD = "How to restore", "Cold storage"

@@ -1,13 +1,28 @@
-"""The demo's steps, from filling a stream to a query of its table."""
+"""An S3 server in a process of its own, and the environment that directs all S3 clients to it.
+
+The demo's stream, of invented orders with all that makes archiving difficult; and comparing two streams.
+
+The demo's steps, from filling a stream to a query of its table.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+import os
+import random
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +30,214 @@ import boto3
 
 from streamvault.common.errors import Conflict, Failed
 from streamvault.common.options import verb
-from streamvault.common.processes import make_folders
+from streamvault.common.processes import make_folders, python_command, start_python
 from streamvault.common.progress import Progress
 from streamvault.common.units import bytes_text, count_text
 from streamvault.demo.report import DemoOptions, DemoReport, Proof
-from streamvault.demo.server import environment, s3_server
-from streamvault.demo.stream import CLICKS, ROUNDS, compare, events_of, fill, grow
 from streamvault.exporter.export import export_stream
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import export_range
 from streamvault.importer.fill import fill_segment, verify_range
 from streamvault.importer.import_ import import_stream
 from streamvault.importer.reports import ImportReport
+from streamvault.inspect.write import check_packages, write_report
 from streamvault.lake.handoff import write_table
 from streamvault.layouts.keys import event_key
 from streamvault.manifests.verbs.check import check_archive
-from streamvault.report.write import check_packages, write_report
 from streamvault.runner.opening import open_runner
 from streamvault.runner.runner import Master
-from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.events import EventSplitter
+from streamvault.streamstore.framing import frame_many
+from streamvault.streamstore.model import EventPointer, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
+
+HOST = "127.0.0.1"
+
+_FOREIGN = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ENDPOINT_URL_S3")
+"""Settings of the user's account, which must not interfere."""
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """Run moto on a free port of 127.0.0.1 and yield its URL. It keeps its data in memory.
+
+    Raises:
+        Failed: moto is not installed, or did not start.
+    """
+    if find_spec("moto") is None or find_spec("werkzeug") is None:
+        todo = "Run: pip install 'streamvault[demo]'"
+        raise Failed("the demo's S3 server is not installed", where="moto", todo=todo)
+    command = python_command("-c", f"from {__name__} import serve; serve()")
+    # in this process the server would compete with the tasks' threads for Python's lock
+    with start_python(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            port = process.stdout.readline().strip() if process.stdout else ""
+            if not port:
+                raise Failed("the demo's S3 server did not start")
+            yield f"http://{HOST}:{port}"
+        finally:
+            process.kill()
+
+
+def serve() -> None:
+    """Serve S3 with moto, print the port, and end with the process that started this one, which holds its input."""
+    # moto's own server spends a third of its time finding the service of each request
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app  # noqa: PLC0415  (an extra)
+    from werkzeug.serving import make_server  # noqa: PLC0415
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = make_server(HOST, 0, create_backend_app("s3"), threaded=False, request_handler=MotoRequestHandler)
+    threading.Thread(target=server.serve_forever, name="moto", daemon=True).start()
+    print(server.server_port, flush=True)
+    sys.stdin.read()
+
+
+@contextmanager
+def environment(endpoint: str) -> Iterator[None]:
+    """Direct all S3 clients of this process and its children to ``endpoint``; undone at the end."""
+    settings = {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "demo",
+        "AWS_SECRET_ACCESS_KEY": "demo",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "NO_PROXY": HOST,
+        "no_proxy": HOST,
+    }
+    before = dict(os.environ)
+    for name in _FOREIGN:
+        os.environ.pop(name, None)
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+LARGE = 1024 * 1024
+CUSTOMERS = 500
+_SEED = 2026
+
+
+def fill(store: StreamStore, name: StreamName, events: int) -> None:
+    """Create the stream: three segments, 60% of the events, a split of a segment, the other events."""
+    store.create_scope(name.scope)
+    configuration = StreamConfiguration(scaling=Scaling(min_segments=3), tags=("demo", "orders"))
+    store.create_stream(name, configuration)
+    orders = list(_orders(events))
+    before_scale = events * 6 // 10
+    _append(store, name, orders[:before_scale])
+    _split(store, name, next(iter(store.describe(name).epochs[-1].segments)))
+    # the number of segments open now; with another number, a real store would merge them again
+    store.update_stream(name, replace(configuration, scaling=Scaling(min_segments=4)))
+    _append(store, name, orders[before_scale:])
+
+
+def _orders(events: int) -> Iterator[tuple[float, bytes]]:
+    """Yield the place of the routing key and the payload of each event, the same in every run."""
+    chance = random.Random(_SEED)  # noqa: S311  (test data, not a secret)
+    payload = b""
+    for number in range(events):
+        customer = f"customer-{chance.randrange(CUSTOMERS)}"
+        kind = number % 400  # fewer than 1% that are no JSON, or the table would come with a warning
+        if kind == 7:
+            payload = b""
+        elif kind == 17:
+            payload = chance.randbytes(chance.randrange(1, 4096))
+        elif kind == 27:
+            # zeros look like the headers of empty events
+            payload = bytes(chance.randrange(8, 512))
+        elif kind == 37:
+            pass  # repeat the payload before
+        elif number % 1000 == 999:
+            payload = chance.randbytes(LARGE)
+        else:
+            city = chance.choice(("Zürich", "Łódź", "東京", "São Paulo", "Αθήνα", "Paris"))
+            cents = chance.randrange(100, 100_000)
+            payload = f'{{"order": {number}, "customer": "{customer}", "city": "{city}", "cents": {cents}}}'.encode()
+        yield int.from_bytes(hashlib.sha256(customer.encode()).digest()[:6]) / 2**48, payload
+
+
+def _append(store: StreamStore, name: StreamName, events: Iterable[tuple[float, bytes]]) -> None:
+    """Write each event to the open segment that owns its place between 0 and 1."""
+    segments = store.describe(name).epochs[-1].segments
+    shares: dict[SegmentId, list[bytes]] = {segment: [] for segment in segments}
+    for place, payload in events:
+        shares[_owner(segments, place)].append(payload)
+    for segment, payloads in shares.items():
+        with store.appender(name, segment) as appender:
+            for block in frame_many(payloads):
+                appender.append(block)
+
+
+def _owner(segments: Mapping[SegmentId, KeyRange], place: float) -> SegmentId:
+    return next(segment for segment, keys in segments.items() if keys.low <= place < keys.high)
+
+
+def _split(store: StreamStore, name: StreamName, segment: SegmentId) -> None:
+    keys = store.describe(name).epochs[-1].segments[segment]
+    middle = (keys.low + keys.high) / 2
+    store.scale(name, [segment], [KeyRange(keys.low, middle), KeyRange(middle, keys.high)])
+
+
+def events_of(store: StreamStore, name: StreamName) -> Iterator[tuple[EventPointer, bytes]]:
+    """Yield every event of a stream in the stream's order, with its pointer."""
+    segments = list(store.describe(name).ranges())
+    for info in store.segment_info(name, segments):
+        splitter = EventSplitter(info.start_offset, info.segment.in_stream(name))
+        for block in store.read(name, info.segment, info.start_offset, info.write_offset):
+            for offset, payload in splitter.events(block):
+                yield EventPointer(name, info.segment, offset, len(payload) + 8), bytes(payload)
+        splitter.finish()
+
+
+def compare(store: StreamStore, one: StreamName, other: StreamName) -> int:
+    """Compare two streams event by event: segment, offset, length and payload.
+
+    Returns:
+        The number of events of both.
+
+    Raises:
+        Failed: they differ; names the first difference.
+    """
+    count = 0
+    for left, right in zip_longest(events_of(store, one), events_of(store, other)):
+        if left is None or right is None:
+            raise Failed(f"one stream ends after {count} events, the other does not", where=f"{one} and {other}")
+        (a, payload), (b, again) = left, right
+        if (a.segment, a.offset, a.length) != (b.segment, b.offset, b.length) or payload != again:
+            raise Failed("an event differs", where=f"{a} and {b}")
+        count += 1
+    return count
+
+
+CLICKS = StreamName("demo", "clicks")
+ROUNDS = 12
+EVENTS = 120
+MOST_SEGMENTS = 9
+
+
+def grow(store: StreamStore) -> Iterator[int]:
+    """Create the stream, and yield each time that it has more events, the same in every run."""
+    chance = random.Random(_SEED)  # noqa: S311  (test data, not a secret)
+    store.create_stream_and_scope(CLICKS, StreamConfiguration(scaling=Scaling(min_segments=2), tags=("demo", "clicks")))
+    for number in range(ROUNDS):
+        busy = 0.06 + 0.88 * number / ROUNDS
+        _append(store, CLICKS, (_click(chance, busy) for _ in range(EVENTS)))
+        yield number
+        segments = store.describe(CLICKS).epochs[-1].segments
+        if len(segments) < MOST_SEGMENTS:
+            _split(store, CLICKS, _owner(segments, busy))
+
+
+def _click(chance: random.Random, busy: float) -> tuple[float, bytes]:
+    place = busy + chance.uniform(-0.02, 0.02) if chance.random() < 0.6 else chance.random()
+    return place, chance.randbytes(chance.randrange(40, 400))
+
 
 SOURCE = StreamName("demo", "orders")
 TARGET = StreamName("demo", "orders-restored")

@@ -1,1 +1,1 @@
-"""Export: create a plan, move ranges in tasks, prove their boundaries, commit one generation; and conversion."""
+"""A stream becomes generations of an archive, which are converted, merged, kept and expired."""

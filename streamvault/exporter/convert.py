@@ -24,8 +24,7 @@ from streamvault.exporter.reports import ConvertOptions, ConvertReport, ExportOp
 from streamvault.exporter.run import clean_up, overlapping_plans, remove_work_files
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import layout_of, open_layout
-from streamvault.layouts.windows import check_window
+from streamvault.layouts.layout import check_window, layout_of, open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import Generation, History
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost

@@ -24,8 +24,7 @@ from streamvault.exporter.reports import ExportOptions, ExportReport
 from streamvault.exporter.run import ExportRun, clean_up_again, export_range
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, line_folder
-from streamvault.layouts.layout import layout_of, open_layout
-from streamvault.layouts.windows import check_window
+from streamvault.layouts.layout import check_window, layout_of, open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import load_index_code
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
-from streamvault.importer.options import RestoreOptions
 from streamvault.importer.plan import Content, RestorePlan
+from streamvault.importer.reports import RestoreOptions
 from streamvault.manifests.damage import ArchivedPart, Lost, Remains, find_remains
 from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import by_segment

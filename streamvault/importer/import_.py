@@ -15,10 +15,9 @@ from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.common.units import age_text, moment_text
 from streamvault.importer.from_archive import Selection, generation_of
-from streamvault.importer.options import ImportOptions, Numbers, Offsets
 from streamvault.importer.plan import RestorePlan, check_filler, plan_restore, scaling_warnings
 from streamvault.importer.reader_groups import ArchivedGroups, group_warnings
-from streamvault.importer.reports import ImportReport, renumbered
+from streamvault.importer.reports import ImportOptions, ImportReport, Numbers, Offsets, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
 from streamvault.importer.target import TargetTaken, unfinished_import
 from streamvault.manifests.archive import Archive, NoSuchArchive

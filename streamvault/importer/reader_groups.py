@@ -17,8 +17,7 @@ from uuid import UUID, uuid5
 from streamvault.common.errors import Usage
 from streamvault.common.report import CarriedGroup
 from streamvault.importer.from_archive import Selection
-from streamvault.importer.plan import RestorePlan
-from streamvault.importer.positions import NoCounterpart, TargetPositions
+from streamvault.importer.plan import NoCounterpart, RestorePlan, TargetPositions
 from streamvault.importer.target import first_segment_id
 from streamvault.sources.reader_groups import SourceGroup
 from streamvault.streamstore.cuts import earlier_of, later_of

@@ -20,7 +20,7 @@ from streamvault.common.options import verb
 from streamvault.common.units import count_text
 from streamvault.lake.payloads import integers, numbers, text, texts
 from streamvault.lake.reports import ReadOptions
-from streamvault.layouts.windows import WINDOW
+from streamvault.layouts.layout import WINDOW
 from streamvault.manifests import damage
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import check_boundaries, select_parts

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from streamvault.common.options import SIZE, CommandLine, Options, Rehearsed, load_file
 from streamvault.common.report import Cost, GapReport, RunReport
-from streamvault.layouts.windows import WINDOW
+from streamvault.layouts.layout import WINDOW
 from streamvault.manifests.options import SMALLEST_RANGE, LargestEvent, Window
 from streamvault.runner.opening import Distributed
 from streamvault.streamstore.cuts import FromCut, ToCut

@@ -1,4 +1,6 @@
-"""What all layouts share, which map a segment's events to objects; each layout has its own module.
+"""Sizes of a task's window: the maximum data it buffers in memory.
+
+What all layouts share, which map a segment's events to objects; each layout has its own module.
 
 Exporter, importer and check deal only with ranges: the bytes ``[start, end)`` of a segment, both ends at event
 boundaries. The layout decides which objects hold them.
@@ -13,6 +15,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self, get_args
 
 from streamvault.common.errors import Usage
+from streamvault.common.units import bytes_text
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.keys import MAX_INT63, Place, RangeKeys, parse_segment
@@ -21,9 +24,35 @@ from streamvault.objectstore.store import ObjectInfo, ObjectStore
 from streamvault.streamstore.model import ContentKind, Range, SegmentId
 
 if TYPE_CHECKING:
-    from streamvault.streamstore.events import (
-        EventBlock,  # imports numpy, which read-only commands do not need
-    )
+    from streamvault.streamstore.events import EventBlock
+
+
+WINDOW = 64 * 1024 * 1024
+"""Default window (bytes): a range of the default size."""
+
+MIN_WINDOW = 16 * 1024 * 1024
+"""Minimum window (bytes): an event of 8 MiB and a copy of it. Larger events are moved in parts."""
+
+
+def check_window(window: int, whole: int = 0) -> None:
+    """Reject a window that is too small.
+
+    Args:
+        window: the window (bytes).
+        whole: size of a range that is written as one object (bytes), which must fit in the window.
+
+    Raises:
+        Usage: the window is too small.
+    """
+    if window < MIN_WINDOW:
+        raise Usage(f"the window must be at least {bytes_text(MIN_WINDOW)}", where=f"--window {bytes_text(window)}")
+    if window < whole:
+        raise Usage(
+            "the window must be at least the range size, because a chunk is written whole",
+            where=f"--window {bytes_text(window)}, --range-size {bytes_text(whole)}",
+            todo="Increase --window or, for a new archive, decrease --range-size.",
+        )
+
 
 LayoutName = Literal["events", "chunks"]
 LAYOUTS: dict[str, str] = {name: f"streamvault.layouts.{name}" for name in get_args(LayoutName)}

@@ -36,11 +36,11 @@ from streamvault.concat.room import give_back
 from streamvault.importer.fill import FillTask, TargetSegment, compare_all
 from streamvault.importer.from_archive import generation_of
 from streamvault.importer.import_ import Planner
-from streamvault.importer.options import ImportOptions, Numbers, Offsets
 from streamvault.importer.plan import RestorePlan, plan_restore
+from streamvault.importer.reports import ImportOptions, Numbers, Offsets
 from streamvault.importer.target import Unfinished, first_segment_id, has_data, lease_stream, marked_import, origin_tag
 from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease, remove_stream
-from streamvault.manager.listing import LEASES, role_of
+from streamvault.manager.manager import LEASES, role_of
 from streamvault.manager.reports import StreamRole, SweepEntry, SweepOptions, SweepReport
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.bulk import WINDOW_BYTES

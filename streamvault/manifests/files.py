@@ -1,4 +1,6 @@
-"""JSON files that contain their own SHA-256: how they are written, read and validated, and the types of their fields.
+"""First-writer-wins decisions among concurrent runs.
+
+JSON files that contain their own SHA-256: how they are written, read and validated, and the types of their fields.
 
 Types of the fields of manifests and plans.
 
@@ -11,19 +13,49 @@ from __future__ import annotations
 import builtins
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from streamvault.common.errors import Damaged, Failed, Usage
 from streamvault.common.plain_json import MOST_VALUES, check_names, has_too_many
-from streamvault.objectstore.deciding import decide
-from streamvault.objectstore.store import SMALL, NoSuchObject, ObjectStore
+from streamvault.common.waiting import pauses
+from streamvault.objectstore.store import SMALL, AlreadyExists, NoSuchObject, ObjectStore, ObjectStoreUnavailable
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
+
+TRIES = 6
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 1.6
+
+
+def decide(store: ObjectStore, key: str, data: bytes) -> tuple[bytes, bool]:
+    """Create an object or read the existing one; return the deciding bytes and whether this call created it.
+
+    If the object is deleted between the two requests, both are retried a few times.
+
+    Raises:
+        ObjectStoreUnavailable: the server reported the key as taken, then as missing, on every attempt.
+        TooLarge: the existing object is too large to be a decision.
+    """
+    for _ in islice(pauses(math.inf, first=FIRST_PAUSE, longest=LONGEST_PAUSE), TRIES):
+        try:
+            store.put(key, data)
+        except AlreadyExists:
+            with suppress(NoSuchObject):
+                return store.get(key), False
+        else:
+            return data, True
+    raise ObjectStoreUnavailable(
+        "the server reports the object as existing, then as missing",
+        where=f"{store.uri}/{key}",
+        todo="Try again later.",
+    )
 
 
 class Model(BaseModel):

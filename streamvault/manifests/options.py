@@ -11,8 +11,7 @@ from pydantic import AfterValidator, Field
 from streamvault.common.options import DURATION, PERCENT, SIZE, TEXTS, CommandLine, Options, Rehearsed, Watched
 from streamvault.common.units import size_text
 from streamvault.layouts.keys import line_folder
-from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.windows import MIN_WINDOW, WINDOW
+from streamvault.layouts.layout import MIN_WINDOW, WINDOW, Compression, LayoutName
 from streamvault.objectstore.store import InvalidKey, Tier
 from streamvault.runner.opening import Distributed
 from streamvault.streamstore.model import ANY_EVENT_BYTES, LARGEST_EVENT_BYTES, MAX_EVENT_BYTES, ContentKind

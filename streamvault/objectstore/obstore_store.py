@@ -1,10 +1,13 @@
-"""Object store over obstore, which knows S3, memory and others."""
+"""Object store over obstore, which knows S3, memory and others.
+
+Roots in memory, for tests: ``memory://NAME/PREFIX``. What they store is lost with the process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import MemoryStore, S3Store
@@ -27,9 +30,13 @@ from streamvault.objectstore.store import (
     check_key,
     check_prefix,
 )
+from streamvault.objectstore.uri import Scheme, parse_path
 
 if TYPE_CHECKING:
-    from obstore import Attributes, BytesStream, GetOptions, GetResult, ObjectMeta  # not there at run time
+    from obstore import Attributes, BytesStream, GetOptions, GetResult, ObjectMeta
+
+    from streamvault.objectstore.uri import RootAddress
+
 
 BACKEND_ERRORS = (BaseError, OSError, ValueError)
 """The exceptions obstore raises."""
@@ -272,3 +279,23 @@ class _Body:
 
     def _replaced(self) -> ObjectStoreError:
         return ObjectStoreError("the object was replaced while it was read", where=self._where)
+
+
+_STORES: dict[str, MemoryStore] = {}
+
+
+class _MemoryScheme(Scheme):
+    form = "memory://NAME/PREFIX"
+
+    def parse(self, rest: str, uri: str) -> tuple[str, str]:
+        """The store's name and the prefix in it."""
+        name, _, prefix = rest.partition("/")
+        return name, parse_path(prefix, uri)
+
+    def open(self, address: RootAddress, **_: Any) -> ObjectStore:
+        """See the base class."""
+        store = _STORES.setdefault(address.place, MemoryStore())
+        return ObstoreStore(store, bucket=f"memory://{address.place}", prefix=address.prefix)
+
+
+SCHEME = _MemoryScheme()

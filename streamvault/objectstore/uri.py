@@ -120,7 +120,7 @@ def parse_path(path: str, uri: str) -> str:
 SCHEMES = {
     "s3": "streamvault.objectstore.s3.scheme",
     "file": "streamvault.objectstore.folder",
-    "memory": "streamvault.objectstore.memory",
+    "memory": "streamvault.objectstore.obstore_store",
 }
 """URI scheme → the module whose ``SCHEME`` implements it."""
 

@@ -7,9 +7,7 @@ from time import monotonic
 
 from streamvault.common.errors import Failed, Overtaken
 from streamvault.common.report import CarriedGroup
-from streamvault.importer.options import Offsets
-from streamvault.importer.plan import Content
-from streamvault.importer.positions import TargetPositions
+from streamvault.importer.plan import Content, TargetPositions
 from streamvault.importer.reader_groups import (
     NotedGroup,
     check_keeps_offsets,
@@ -17,6 +15,7 @@ from streamvault.importer.reader_groups import (
     noted_groups,
     planned_groups,
 )
+from streamvault.importer.reports import Offsets
 from streamvault.importer.target import (
     Unfinished,
 )

@@ -22,10 +22,9 @@ from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import CarriedGroup
 from streamvault.concat.room import give_back
-from streamvault.importer.options import KeptRetention, TargetOptions
 from streamvault.importer.plan import scaling_warnings
 from streamvault.importer.reader_groups import NotedGroup, create_groups, group_warnings, recorded_groups
-from streamvault.importer.reports import renumbered
+from streamvault.importer.reports import KeptRetention, TargetOptions, renumbered
 from streamvault.importer.run import RESTORE_TASKS
 from streamvault.importer.target import (
     TargetBusy,

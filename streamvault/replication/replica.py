@@ -18,8 +18,8 @@ from typing import Any
 
 from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.common.units import moment_text
-from streamvault.importer.options import KeptRetention, TargetOptions
 from streamvault.importer.plan import fitting_configuration
+from streamvault.importer.reports import KeptRetention, TargetOptions
 from streamvault.importer.target import (
     TargetTaken,
     first_segment_id,

@@ -23,8 +23,8 @@ from streamvault.common.errors import Conflict, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.units import now_utc
 from streamvault.common.waiting import Round
-from streamvault.importer.options import TargetOptions
 from streamvault.importer.plan import CannotReplay, Content, RestorePlan, plan_restore
+from streamvault.importer.reports import TargetOptions
 from streamvault.importer.run import COMPARED_BYTES, ImportRun
 from streamvault.importer.target import (
     LOOKS,

@@ -12,8 +12,8 @@ from streamvault.common.errors import Usage
 from streamvault.common.options import DURATION, CommandLine, Rehearsed, command_line
 from streamvault.common.report import CarriedGroup, Report, RunReport
 from streamvault.common.waiting import Ended
-from streamvault.importer.options import KeptRetention, NumbersOption, PartOptions, TargetOptions
-from streamvault.layouts.windows import WINDOW
+from streamvault.importer.reports import KeptRetention, NumbersOption, PartOptions, TargetOptions
+from streamvault.layouts.layout import WINDOW
 from streamvault.manifests.options import RoundOptions, Window
 from streamvault.runner.opening import Distributed
 from streamvault.streamstore.cuts import CutRanges as Ranges

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import cache
 
 from streamvault.common.errors import Usage
-from streamvault.importer.positions import TargetPositions
+from streamvault.importer.plan import TargetPositions
 from streamvault.manifests.archive import Archive
 from streamvault.replication.reports import TranslateReport, Translation
 from streamvault.sources.reader_groups import look_at_group

@@ -9,24 +9,22 @@ from datetime import UTC, datetime
 
 from streamvault.common.errors import Usage
 from streamvault.common.options import verb
-from streamvault.importer.options import RestoreOptions
+from streamvault.importer.reports import RestoreOptions
 from streamvault.objectstore.uri import RootAddress
-from streamvault.requests.queue import (
+from streamvault.requests.reports import (
+    ForeignBytes,
     NotARequest,
+    QueueReport,
+    RequestOptions,
+    RequestReport,
     RestoreRequest,
+    SkipOptions,
+    WaitingRequest,
     check_queue,
     decode_failed,
     encode,
     open_queue,
     text_of,
-)
-from streamvault.requests.reports import (
-    ForeignBytes,
-    QueueReport,
-    RequestOptions,
-    RequestReport,
-    SkipOptions,
-    WaitingRequest,
 )
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.queue import (

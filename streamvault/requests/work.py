@@ -15,19 +15,21 @@ from streamvault.common.progress import Progress
 from streamvault.common.units import seconds_text
 from streamvault.common.waiting import is_transient
 from streamvault.importer.import_ import import_stream
-from streamvault.importer.options import ImportOptions
+from streamvault.importer.reports import ImportOptions
 from streamvault.importer.run import RESTORE_TASKS
-from streamvault.requests.queue import (
+from streamvault.requests.reports import (
     FailedRequest,
+    FinishedRequest,
     NotARequest,
     RestoreRequest,
+    WorkArguments,
+    WorkReport,
     decode_failed,
     decode_request,
     delete,
     encode,
     open_queue,
 )
-from streamvault.requests.reports import FinishedRequest, WorkArguments, WorkReport
 from streamvault.runner.opening import open_runner
 from streamvault.streamstore.queue import Consumer, Producer, QueueEntry, QueueSegment
 

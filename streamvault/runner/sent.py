@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import cloudpickle
 
 from streamvault.objectstore.s3.access import StaticKeys
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.connection import PravegaSettings
 
 
 def has_login(sent: object) -> bool:

@@ -18,9 +18,8 @@ from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegi
 
 from streamvault.common.errors import Problem
 from streamvault.common.progress import MappedTasks, Progress, RunningTasks, mapped_task
-from streamvault.runner.jvm import call_in_thread
 from streamvault.runner.runner import UNSEEN, Master, Runner, SparkFailed, task_failed
-from streamvault.runner.session import Session, acquire, release
+from streamvault.runner.session import Session, acquire, call_in_thread, release
 
 S = TypeVar("S")
 R = TypeVar("R")

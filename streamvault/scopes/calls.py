@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import Options, PublicVerb, ScopeKind
 from streamvault.layouts.keys import MANIFESTS, TABLES, WORK
-from streamvault.manager.listing import role_of
+from streamvault.manager.manager import role_of
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from streamvault.replication.replica import replica_tag

@@ -12,11 +12,7 @@ from typing import Any, TypeVar
 from streamvault.common.errors import Absent, Conflict, Failed, Problem, Usage
 from streamvault.common.options import PublicVerb
 from streamvault.common.servers import each_of
-from streamvault.manager.status import ScopeState, Servers, look_at_scope
-from streamvault.manifests.verbs.overview import Overview, overview_of
-from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
-from streamvault.objectstore.uri import RootAddress
-from streamvault.report.reports import (
+from streamvault.inspect.reports import (
     ArchiveStatus,
     PlaceStatus,
     QueueStatus,
@@ -24,9 +20,12 @@ from streamvault.report.reports import (
     StatusReport,
     StreamStatus,
 )
-from streamvault.report.status import status_of, unarchived_bytes
-from streamvault.scopes.declared import DeclaredCalls, has_key
-from streamvault.scopes.entries import load_declared
+from streamvault.inspect.status import status_of, unarchived_bytes
+from streamvault.inspect.streams import ScopeState, Servers, look_at_scope
+from streamvault.manifests.verbs.overview import Overview, overview_of
+from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
+from streamvault.objectstore.uri import RootAddress
+from streamvault.scopes.declared import DeclaredCalls, has_key, load_declared
 from streamvault.scopes.uri import ScopePattern
 from streamvault.sources.comparing import bytes_before, check_gaps, held_below
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
@@ -255,9 +254,9 @@ def declared_parts(file: str) -> list[WatchedStreams]:
 
 def _calls(file: str) -> tuple[PublicVerb, DeclaredCalls]:
     """Return the verb that a file is for, and its calls: `replicate` if the file names no root."""
+    from streamvault.exporter.follow import follow_stream  # noqa: PLC0415
+    from streamvault.exporter.rotate import rotate_stream  # noqa: PLC0415
     from streamvault.replication.replicate import replicate_stream  # noqa: PLC0415  (these import the engines)
-    from streamvault.rotation.follow import follow_stream  # noqa: PLC0415
-    from streamvault.rotation.rotate import rotate_stream  # noqa: PLC0415
 
     said, _ = load_declared(file)
     verbs: list[Any] = [rotate_stream, follow_stream] if has_key(said, "root") else [replicate_stream]

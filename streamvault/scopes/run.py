@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from streamvault.common.errors import Damaged, Failed, Problem, without_logins
-from streamvault.common.memory import give_back_large_buffers
 from streamvault.common.options import Options, PublicVerb
+from streamvault.common.processes import give_back_large_buffers
 from streamvault.common.progress import ForwardedProgress, Progress
 from streamvault.common.waiting import JointRun
 from streamvault.runner.opening import sharing_runner

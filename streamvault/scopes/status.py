@@ -8,12 +8,12 @@ from datetime import datetime
 from streamvault.common.errors import Usage
 from streamvault.common.options import verb
 from streamvault.common.units import moment_text, now_utc
+from streamvault.inspect.metrics import metrics_text
+from streamvault.inspect.reports import StatusOptions, StatusReport
+from streamvault.inspect.status import status_of
+from streamvault.inspect.write import replace_file
 from streamvault.manifests.verbs.show import find_archives
 from streamvault.objectstore.uri import RootAddress
-from streamvault.report.metrics import metrics_text
-from streamvault.report.reports import StatusOptions, StatusReport
-from streamvault.report.status import status_of
-from streamvault.report.write import replace_file
 from streamvault.scopes.uri import ScopePattern
 from streamvault.sources.comparing import never_archived
 from streamvault.streamstore.uri import is_stream, sharing_stores

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from streamvault.spark.columns import arrow_schema
+from streamvault.spark.options import arrow_schema
 from streamvault.streamstore.model import SegmentId
 
 _MOST = 1 << 63

@@ -1,4 +1,6 @@
-"""Options of the data sources, for reading and writing a stream, from a query or from a table of SQL.
+"""An event's columns as Spark's, and which of them are requested.
+
+Options of the data sources, for reading and writing a stream, from a query or from a table of SQL.
 
 Tables in SQL: Spark passes a table's options and location when it is created, but not when it is read or written.
 
@@ -16,15 +18,41 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from streamvault.common.errors import Usage
 from streamvault.common.units import parse_moment, parse_size
-from streamvault.spark.columns import spark_schema
+from streamvault.lake.read import schema_of
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_stream
+
+
+def spark_schema(columns: list[str] | None) -> StructType:
+    """Return the schema of some of an event's columns; of all if None.
+
+    Raises:
+        Usage: a column is unknown.
+    """
+    return from_arrow_schema(schema_of(columns))
+
+
+def arrow_schema(requested: StructType) -> pa.Schema:
+    """Return the Arrow schema for a requested schema: one from `spark_schema`, or the user's ``.schema(…)``.
+
+    Raises:
+        Usage: a column is unknown or has another type.
+    """
+    names = requested.fieldNames()
+    found = to_arrow_schema(requested, timezone="UTC")
+    for field, known in zip(found, schema_of(names), strict=True):
+        if field.type != known.type:
+            raise Usage(f"the column {field.name} is of type {known.type}", where=f"{field.type} in the schema")
+    return found
+
 
 T = TypeVar("T")
 

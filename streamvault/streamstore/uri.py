@@ -252,13 +252,13 @@ def _check_folder(location: str) -> str:
 
 
 def _pravega_settings(uri: str, target: bool) -> Any:
-    return import_module("streamvault.streamstore.pravega.settings").PravegaSettings.from_environment(
+    return import_module("streamvault.streamstore.pravega.connection").PravegaSettings.from_environment(
         uri, target=target
     )
 
 
 def _reach_pravega(settings: Any, seconds: float) -> str:
-    answer: str = import_module("streamvault.streamstore.pravega.settings").reach(settings, seconds)
+    answer: str = import_module("streamvault.streamstore.pravega.connection").reach(settings, seconds)
     return answer
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from streamvault import copy_stream
 from streamvault.common.errors import Conflict, Usage
-from streamvault.concat import event_keys
+from streamvault.concat import copy_events as event_keys
 from streamvault.importer.target import TargetTaken
 from streamvault.streamstore.errors import NoSuchStream, StreamExists
 from streamvault.streamstore.model import StreamName

@@ -17,13 +17,12 @@ from typing import Any
 
 from streamvault import check_archive, delete_archive, export_stream, import_stream
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
-from streamvault.exporter.reports import ExportReport
+from streamvault.exporter.reports import ExportReport, RotateReport
 from streamvault.layouts.keys import table_of
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive, NoSuchArchive
-from streamvault.manifests.verbs.hold import NoSuchHold
+from streamvault.manifests.verbs.delete import NoSuchHold
 from streamvault.objectstore.uri import RootAddress
-from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream, StreamSealed
 from streamvault.streamstore.model import StreamName
 from testkit.explorer.commands import COMMANDS, CONVERTED, OTHER

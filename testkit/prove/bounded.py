@@ -99,7 +99,7 @@ def _lose_patience() -> None:
     }.items():
         for constant, value in changed.items():
             setattr(importlib.import_module(name), constant, value)
-    settings: Any = importlib.import_module("streamvault.streamstore.pravega.settings").PravegaSettings
+    settings: Any = importlib.import_module("streamvault.streamstore.pravega.connection").PravegaSettings
     settings.__init__.__defaults__ = (*settings.__init__.__defaults__[:-1], 1.5)
     uri = importlib.import_module("streamvault.objectstore.uri")
     opened = uri._open

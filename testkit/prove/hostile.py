@@ -32,8 +32,8 @@ from streamvault import (
     show_status,
 )
 from streamvault.common.errors import Problem
+from streamvault.inspect.metrics import metrics_text
 from streamvault.manifests.files import seal
-from streamvault.report.metrics import metrics_text
 from streamvault.streamstore.model import StreamName
 from testkit.explorer.memory import Bucket
 from testkit.explorer.scenes import NAME, scene_of

@@ -18,7 +18,7 @@ from streamvault.cli import main
 from streamvault.manifests.files import seal
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.connection import PravegaSettings
 from testkit.commands import run
 from testkit.servers.process import free_ports
 from testkit.streams import append_events

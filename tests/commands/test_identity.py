@@ -31,7 +31,7 @@ from streamvault import (
     write_table,
 )
 from streamvault.common.errors import Conflict
-from streamvault.concat import event_keys
+from streamvault.concat import copy_events as event_keys
 from streamvault.concat.copy_events import EventCopying
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.reports import ExportOptions

@@ -19,8 +19,8 @@ from streamvault import (
     write_table,
 )
 from streamvault.common.errors import Conflict
+from streamvault.exporter import rotate as rotating
 from streamvault.importer.target import lease_stream, take_lease
-from streamvault.rotation import rotate as rotating
 from streamvault.spark.pravega_sink import PravegaSink, WriteLog
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.own import OWN, OwnStream

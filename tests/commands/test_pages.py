@@ -27,7 +27,7 @@ from streamvault.cli.app import COMMANDS
 from streamvault.streamstore.errors import AccessDenied
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.connection import PravegaSettings
 from streamvault.streamstore.uri import open_stream
 from testkit.scenes import Keyed, Scopes
 from testkit.small_archives import Vault, a_vault, archive_of

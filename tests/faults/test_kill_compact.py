@@ -12,10 +12,10 @@ import pytest
 
 from streamvault import check_archive, compact_archive, export_stream, import_stream
 from streamvault.common.units import now_utc
+from streamvault.exporter import compact as compacting
 from streamvault.manifests import decisions
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
-from streamvault.rotation import compact as compacting
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore

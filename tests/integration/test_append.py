@@ -27,7 +27,7 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.connection import PravegaSettings
 from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.store import StreamStore
 from testkit.killed import Killed, killed

@@ -15,10 +15,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from streamvault import check_archive, follow_stream, import_stream
 from streamvault.common.progress import Progress
+from streamvault.exporter.compact import FACTOR
+from streamvault.exporter.reports import FollowReport
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
-from streamvault.rotation.compact import FACTOR
-from streamvault.rotation.reports import FollowReport
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream

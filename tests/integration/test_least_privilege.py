@@ -211,7 +211,7 @@ def test_verb_that_lacks_a_right_says_so_in_one_line(
     is_refused(run("compact", archive, "--master", "inline"), "_work/0000000002-0000000001/plan.json")
     append_more(stream)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamvault.rotation.compact.FACTOR", 2)
+        patch.setattr("streamvault.exporter.compact.FACTOR", 2)
         code, lines = run("follow", *export[1:], "--idle", "1s", "--every", "1s")
     assert (code, len(lines)) == (0, 1), lines
     assert re.search("^warning: some generations were not merged or read back: no permission to write", lines[0])

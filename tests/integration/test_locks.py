@@ -19,11 +19,11 @@ from streamvault import (
     write_report,
 )
 from streamvault.common.errors import Conflict, Usage
+from streamvault.exporter.reports import RotateReport
 from streamvault.layouts.keys import GenerationSpan, decision_key, manifest_key
 from streamvault.manifests.merging import delete_replaced
 from streamvault.objectstore.store import AccessDenied, ObjectStoreError
 from streamvault.objectstore.uri import RootAddress
-from streamvault.rotation.reports import RotateReport
 from testkit.servers.minio import limited
 from testkit.servers.s3 import S3Server
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, archive_of

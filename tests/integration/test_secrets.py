@@ -13,7 +13,7 @@ import pytest
 
 from streamvault.cli import main
 from streamvault.common.errors import Problem
-from streamvault.demo.stream import fill
+from streamvault.demo.tour import fill
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
 from testkit.servers.s3 import S3Server

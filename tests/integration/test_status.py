@@ -12,7 +12,7 @@ import pytest
 
 from streamvault import export_stream, replicate_stream, request_restore, show_status
 from streamvault.cli import main
-from streamvault.manager import status as looking
+from streamvault.inspect import streams as looking
 from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.model import KeyRange, Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.own import TARGET_LEASE, stream_beside

@@ -16,15 +16,21 @@ from streamvault.airflow.pravega import PravegaHook, own_target_login
 from streamvault.common.options import Options
 from streamvault.common.units import parse_duration, seconds_text
 from streamvault.concat.reports import AppendOptions, JoinOptions
-from streamvault.exporter.reports import ConvertOptions, ExportOptions, PlanOptions
-from streamvault.importer.options import ImportOptions
+from streamvault.exporter.reports import (
+    CompactOptions,
+    ConvertOptions,
+    ExportOptions,
+    FollowOptions,
+    PlanOptions,
+    RotateOptions,
+)
+from streamvault.importer.reports import ImportOptions
+from streamvault.inspect.reports import DoctorOptions, ReportOptions, StatusOptions
 from streamvault.lake.reports import DdlOptions, HandoffOptions
 from streamvault.manager.reports import SweepOptions
 from streamvault.manifests.options import CheckOptions, DeleteOptions, HoldOptions, ReleaseOptions, ShowOptions
 from streamvault.replication.reports import CopyOptions, MoveOptions, PromoteOptions, ReplicateOptions
-from streamvault.report.reports import DoctorOptions, ReportOptions, StatusOptions
 from streamvault.requests.reports import RequestOptions, WorkOptions
-from streamvault.rotation.reports import CompactOptions, FollowOptions, RotateOptions
 from streamvault.streamstore.uri import is_stream
 
 __all__ = [

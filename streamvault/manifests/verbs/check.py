@@ -1,27 +1,33 @@
-"""The *check* command."""
+"""The *check* command.
+
+Reads back archived data that have not been read back yet, and finds how far an archive has been read back.
+"""
 
 from __future__ import annotations
 
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import TypeVar
 
 from streamvault.common.errors import Damaged
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.units import count_text
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, Place
 from streamvault.layouts.layout import LAYOUTS
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.damage import Lost
 from streamvault.manifests.decisions import check_mark, mark_checked
 from streamvault.manifests.deleting import below_head, remove_strays, tasks_of
-from streamvault.manifests.history import History, by_segment
-from streamvault.manifests.listing import Listing, check_decisions
+from streamvault.manifests.history import Generation, History, by_segment
+from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
+from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.options import CheckOptions
 from streamvault.manifests.plan import Plan, current_plan
@@ -356,3 +362,88 @@ def _restoring(archive: str, intact: int) -> str:
     """Return the command that restores what is intact: up to a generation, or else all but the damaged ranges."""
     rest = f"--generation {intact}" if intact else "--skip-damaged"
     return f"streamvault import {shlex.quote(archive)} STREAM {rest}"
+
+
+def read_back(
+    archive: Archive,
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    only: Container[int] | None = None,
+    seen: set[tuple[str, ArchivedRange]] | None = None,
+) -> dict[int, int]:
+    """Read the data of each generation that has no mark, oldest first, and mark it.
+
+    Args:
+        archive: the archive.
+        runner_of: opens the runner of tasks; called only if there is something to read.
+        progress: receives the progress.
+        only: numbers of the generations to read; None for all.
+        seen: gets the ranges that were read, with their layout. None if nobody asks: then memory grows with the ranges
+            of one generation.
+
+    Returns:
+        Number of each generation that was read → how many ranges that were.
+
+    Raises:
+        Damaged: data differ from what was archived, or a manifest is missing. Later generations are not read.
+    """
+    listing = archive.listing()
+    if listing.missing is not None:
+        raise manifest_lost(listing, archive.uri)
+    wanted = (number for number in listing.unchecked if only is None or number in only)
+    done: dict[int, int] = {}
+    for number in wanted:
+        one = archive.stable(partial(_read_one, archive, runner_of, progress, number))
+        if one is not None:
+            done[number] = sum(map(len, one.rows.values()))
+            if seen is not None:
+                seen.update((one.layout, row) for rows in one.rows.values() for row in rows)
+    return done
+
+
+def last_checked(archive: Archive) -> Manifest | None:
+    """Return the last generation up to which all generations have been read back; None if the first has not.
+
+    Raises:
+        Damaged: its mark is of a different manifest.
+    """
+    return archive.stable(partial(_last_checked, archive))
+
+
+def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
+    checked = list(takewhile(lambda span: span.last in listing.checked, listing.spans))
+    if not checked:
+        return None
+    manifest, fingerprint = archive.read_fingerprinted(checked[-1])
+    check_mark(archive.store, manifest, fingerprint)
+    return manifest
+
+
+def _read_one(
+    archive: Archive,
+    runner_of: Callable[[], Runner],
+    progress: Progress,
+    number: int,
+    listing: Listing,
+) -> Generation | None:
+    """Read one generation back, mark it and return it; None if it has expired or was merged with others meanwhile."""
+    span = listing.holder(number)
+    if span is None or span.last != number:
+        return None
+    state = state_of(archive)
+    extra = list(extra_chunks(archive, listing, merges_under_way(archive)))
+    generation = archive.load_span(span)
+    tasks = range_tasks(History([generation]), archive.address, extra, share=1.0, seed=0)
+    progress.begin(f"reading back generation {number}", generation.manifest.bytes)
+    total = CheckResult.sum_of(run_checks(runner_of(), check_ranges, tasks, progress) if tasks else [])
+    if total.found and state_of(archive) != state:  # generations were merged or expired meanwhile: try again
+        return _read_one(archive, runner_of, progress, number, archive.listing())
+    if total.found:
+        more = f" (and {total.found - 1} more findings)" if total.found > 1 else ""
+        raise Damaged(
+            f"generation {number} differs from what was archived; nothing was expired or truncated",
+            where=f"{archive.uri}: {total.findings[0]}{more}",
+            todo="Run 'streamvault check --read-data' on the archive.",
+        )
+    mark_checked(archive.store, generation)
+    return generation

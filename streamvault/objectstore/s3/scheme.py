@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from streamvault.common import logins
+from streamvault.common import servers as logins
 from streamvault.common.errors import Usage
 from streamvault.common.servers import speaks_tls
 from streamvault.objectstore.retrying import RetryingStore

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from obstore.store import MemoryStore, S3Store
 
 from streamvault.common.errors import Problem
-from streamvault.common.memory import give_back_large_buffers
+from streamvault.common.processes import give_back_large_buffers
 from streamvault.objectstore.obstore_store import BACKEND_ERRORS, ObstoreStore
 from streamvault.objectstore.s3.access import S3Access
 from streamvault.objectstore.s3.errors import beyond_the_end, translate

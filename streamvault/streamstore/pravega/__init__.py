@@ -16,7 +16,7 @@ import os
 # gRPC reads this on import; its log would mix with ours, and its errors are reported as ours anyway
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.connection import PravegaSettings
 from streamvault.streamstore.pravega.store import PravegaStore
 
 __all__ = ["PravegaSettings", "PravegaStore"]

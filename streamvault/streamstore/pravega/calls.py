@@ -21,8 +21,8 @@ from streamvault.streamstore.errors import (
     StreamStoreUnavailable,
     WireError,
 )
+from streamvault.streamstore.pravega.connection import PravegaSettings, check_tls, not_trusted
 from streamvault.streamstore.pravega.controller_pb2_grpc import ControllerServiceStub
-from streamvault.streamstore.pravega.settings import PravegaSettings, check_tls, not_trusted
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 2.0

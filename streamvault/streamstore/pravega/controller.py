@@ -37,8 +37,7 @@ from streamvault.streamstore.model import (
 )
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.calls import ControllerCalls, NotFound
-from streamvault.streamstore.pravega.connection import Endpoint
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.connection import Endpoint, PravegaSettings
 
 WORKFLOW_SECONDS = 150.0
 """Seal, truncate and delete calls return when finished; the controller itself gives up after 120 s."""

@@ -28,9 +28,14 @@ from streamvault.streamstore.errors import (
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.calls import Patience
-from streamvault.streamstore.pravega.connection import Connection, ConnectionLost, ConnectionPool, Endpoint
+from streamvault.streamstore.pravega.connection import (
+    Connection,
+    ConnectionLost,
+    ConnectionPool,
+    Endpoint,
+    PravegaSettings,
+)
 from streamvault.streamstore.pravega.controller import Controller
-from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.wire import WireCommand, encode
 
 

@@ -46,11 +46,11 @@ from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.calls import looks
+from streamvault.streamstore.pravega.connection import PravegaSettings
 from streamvault.streamstore.pravega.controller import MOST_RANGES, Controller, ranges_from, stream_message
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.reader_groups import PravegaReaderGroups
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores, refusal
-from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.wire import WireCommand
 from streamvault.streamstore.store import SegmentAppender, StreamStore, Transaction, Transactions, TransactionState
 

@@ -16,8 +16,7 @@ from streamvault.runner.runner import TaskFailed
 from streamvault.sources.identity import AnotherSource
 from streamvault.streamstore.errors import RequestFailed
 from streamvault.streamstore.ledger import Ledger
-from streamvault.streamstore.local.appender import LocalAppender
-from streamvault.streamstore.local.store import LocalTransactions
+from streamvault.streamstore.local.store import LocalAppender, LocalTransactions
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from streamvault.streamstore.store import TransactionState
 from testkit.killed import killed

@@ -27,15 +27,14 @@ from streamvault.common.errors import Failed, Usage
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.reports import ExportOptions
 from streamvault.exporter.run import ExportTask, export_range
-from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.windows import WINDOW
+from streamvault.layouts.layout import WINDOW, Compression, LayoutName
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sources.reader import TRUNCATED, NotEvents, find_range
 from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.local.store import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.scenes import SEGMENT, Place, lure

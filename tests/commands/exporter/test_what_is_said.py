@@ -13,8 +13,7 @@ from streamvault import check_archive, convert_archive, import_stream
 from streamvault.cli import main
 from streamvault.common.errors import Usage
 from streamvault.common.progress import Progress, RunningTasks
-from streamvault.layouts.layout import Compression, LayoutName
-from streamvault.layouts.windows import MIN_WINDOW, WINDOW, check_window
+from streamvault.layouts.layout import MIN_WINDOW, WINDOW, Compression, LayoutName, check_window
 from testkit.small_archives import KINDS, NAME, Vault, a_root, a_vault, archive_of
 from testkit.streams import make_byte_stream
 from tests.told import Ran

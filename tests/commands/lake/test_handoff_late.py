@@ -25,7 +25,7 @@ from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import table_end_key
 from streamvault.manifests.archive import TableArchive
-from streamvault.objectstore.memory import _STORES
+from streamvault.objectstore.obstore_store import _STORES
 from streamvault.objectstore.uri import _open
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import InvalidCut

@@ -23,6 +23,7 @@ from streamvault import (
 )
 from streamvault.cli import main
 from streamvault.common.errors import Absent, Conflict, Problem
+from streamvault.exporter.reports import RotateReport
 from streamvault.layouts.keys import GenerationSpan, manifest_key, parse_decision, truncation_key
 from streamvault.layouts.layout import LayoutName
 from streamvault.manifests.archive import NoSuchArchive
@@ -30,7 +31,6 @@ from streamvault.manifests.listing import KEPT
 from streamvault.manifests.verbs.reports import DeleteReport
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.uri import RootAddress
-from streamvault.rotation.reports import RotateReport
 from streamvault.runner.runner import TaskFailed
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut, StreamName

@@ -13,6 +13,7 @@ import pytest
 from streamvault import check_archive, compact_archive, export_stream, rotate_stream
 from streamvault.common.errors import Damaged
 from streamvault.common.units import now_utc
+from streamvault.exporter import rotate
 from streamvault.layouts.archived_range import ArchivedRange, digest_of
 from streamvault.layouts.keys import GenerationSpan, chunk_key, decision_key, manifest_key, ranges_key
 from streamvault.layouts.layout import LayoutName
@@ -23,7 +24,6 @@ from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import GapEntry, IndexEntry, Manifest
 from streamvault.manifests.merging import Merger, compare_joined, delete_replaced
 from streamvault.manifests.plan import Plan, create_plan
-from streamvault.rotation import rotate
 from streamvault.runner.inline import InlineRunner
 from testkit.killed import before_call
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_vault, archive_of, contents, merge, segments_of

@@ -12,6 +12,7 @@ import pytest
 from streamvault import check_archive, delete_archive, list_archives, rotate_stream, show_timeline
 from streamvault.common.errors import Conflict, Damaged, Problem
 from streamvault.common.units import now_utc
+from streamvault.exporter.reports import RotateReport
 from streamvault.layouts.keys import GenerationSpan, checked_key
 from streamvault.manifests.archive import NoSuchArchive
 from streamvault.manifests.decisions import find_checked
@@ -19,7 +20,6 @@ from streamvault.manifests.merging import delete_replaced
 from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStoreUnavailable
-from streamvault.rotation.reports import RotateReport
 from testkit.small_archives import (
     NAME,
     Vault,

@@ -31,6 +31,10 @@ from streamvault import (
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.progress import Progress
 from streamvault.exporter import plan as planning
+from streamvault.exporter.compact import Compaction, choose_runs
+from streamvault.exporter.reports import CompactOptions, RotateOptions
+from streamvault.exporter.rotate import expire
+from streamvault.inspect.history import read_history
 from streamvault.layouts.keys import (
     GenerationSpan,
     checked_key,
@@ -45,10 +49,6 @@ from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import delete_replaced
 from streamvault.manifests.plan import Plan, create_plan, find_plan
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.report.history import read_history
-from streamvault.rotation.compact import Compaction, choose_runs
-from streamvault.rotation.reports import CompactOptions, RotateOptions
-from streamvault.rotation.rotate import expire
 from streamvault.runner.opening import Tasks
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream

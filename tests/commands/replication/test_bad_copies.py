@@ -22,7 +22,7 @@ from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, StreamConfiguration, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, stream_beside
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.connection import PravegaSettings
 from testkit.small_archives import LocalStreams
 from testkit.streams import append_events, frame, make_stream
 from tests.told import Ran, assert_ends

@@ -20,7 +20,7 @@ from streamvault.streamstore.errors import InvalidCut, OffsetConflict, StreamExi
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.ledger import LedgerNameTaken
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.local.store import LocalAppender
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import TARGET_LEDGER, is_own, stream_beside
 from testkit.scenes import TARGET, Streams, at_block, killed_at, ledger_of

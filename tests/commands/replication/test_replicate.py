@@ -13,14 +13,14 @@ import pytest
 from streamvault import export_stream, import_stream, replicate_stream, rotate_stream
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem, Usage
 from streamvault.common.waiting import Round
-from streamvault.importer.options import TargetOptions
+from streamvault.importer.reports import TargetOptions
 from streamvault.importer.run import ImportRun
 from streamvault.importer.target import LOOKS, TargetTaken
 from streamvault.replication.replica import Replica
 from streamvault.replication.replication import ReplicaTarget, Replication
 from streamvault.sources.sources import open_source
 from streamvault.streamstore.events import EventSplitter
-from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.local.store import LocalAppender
 from streamvault.streamstore.own import OWN, is_own
 from streamvault.streamstore.uri import open_stream
 from testkit.killed import Killed

@@ -22,12 +22,12 @@ import pytest
 from streamvault import check_setup, hold_archive, write_report
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.common.units import now_utc
+from streamvault.inspect import doctor, write
+from streamvault.inspect.reports import SetupCheck, SetupReport
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.folder import FolderStore
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AccessDenied, ObjectInfo
-from streamvault.report import doctor, write
-from streamvault.report.reports import SetupCheck, SetupReport
 from streamvault.streamstore.model import StreamConfiguration
 from testkit.servers.s3 import S3Server
 from testkit.small_archives import NAME, Vault, a_root, a_vault, objects_of
@@ -180,7 +180,7 @@ def test_errors_are_one_line(vault: Vault, tmp_path: Path, monkeypatch: pytest.M
     assert ran("report", f"{vault.root}/none", "-o", str(file), code=5).err.count("\n") == 1
     for module in ("page", "charts"):
         monkeypatch.delitem(sys.modules, f"streamvault.report.{module}", raising=False)
-    monkeypatch.delattr("streamvault.report.page", raising=False)
+    monkeypatch.delattr("streamvault.inspect.page", raising=False)
     monkeypatch.setitem(sys.modules, "altair", None)
     assert "pip install 'streamvault[report]'" in ran("report", vault.archive, "-o", str(file), code=2).err
     assert not file.exists()

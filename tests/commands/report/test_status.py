@@ -17,13 +17,9 @@ from streamvault.common.errors import Failed
 from streamvault.common.progress import Progress
 from streamvault.common.units import moment_text, now_utc
 from streamvault.exporter import run as exporting
-from streamvault.layouts.keys import GenerationSpan, manifest_key
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.plan import FinishedSpan, current_plan
-from streamvault.manifests.verbs.read_back import read_back
-from streamvault.report import status
-from streamvault.report.metrics import METRICS, metrics_text
-from streamvault.report.reports import (
+from streamvault.inspect import status
+from streamvault.inspect.metrics import METRICS, metrics_text
+from streamvault.inspect.reports import (
     ArchiveStatus,
     LeaseStatus,
     PlaceStatus,
@@ -32,6 +28,10 @@ from streamvault.report.reports import (
     StatusReport,
     StreamStatus,
 )
+from streamvault.layouts.keys import GenerationSpan, manifest_key
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.plan import FinishedSpan, current_plan
+from streamvault.manifests.verbs.check import read_back
 from streamvault.runner.inline import InlineRunner
 from streamvault.scopes import status as scopes_status
 from testkit.killed import stopped_at

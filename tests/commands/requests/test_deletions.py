@@ -12,8 +12,7 @@ from streamvault import check_archive, rotate_stream, show_queue, work_queue
 from streamvault.manifests.deleting import ExpiryRule
 from streamvault.manifests.files import segment_key
 from streamvault.objectstore.uri import RootAddress
-from streamvault.requests.queue import request_deletions
-from streamvault.requests.reports import FinishedRequest, WorkReport
+from streamvault.requests.reports import FinishedRequest, WorkReport, request_deletions
 from streamvault.streamstore.queue import NotAQueue
 from testkit.locks import Locked
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, archive_of, contents, data_keys, objects_of
@@ -116,7 +115,7 @@ def test_rotation_requests_deletions_that_a_killed_one_did_not(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("streamvault.rotation.rotate.request_deletions", killed)
+    monkeypatch.setattr("streamvault.exporter.rotate.request_deletions", killed)
     with pytest.raises(KeyboardInterrupt):
         rotate(vault, keep=1, queue=queue)
     monkeypatch.undo()

@@ -22,18 +22,19 @@ from streamvault import drop_failed, request_restore, retry_failed, show_queue, 
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
-from streamvault.importer.options import ImportOptions
+from streamvault.importer.reports import ImportOptions
 from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.requests import work as handlers
-from streamvault.requests.queue import (
+from streamvault.requests.reports import (
     DeleteRequest,
+    FinishedRequest,
     NotARequest,
     RestoreRequest,
+    WorkReport,
     decode_failed,
     decode_request,
     encode,
 )
-from streamvault.requests.reports import FinishedRequest, WorkReport
 from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.lease import LeaseHeld

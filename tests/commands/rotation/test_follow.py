@@ -21,10 +21,10 @@ from streamvault.common import waiting
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.exporter import archived_events
+from streamvault.exporter.compact import FACTOR
 from streamvault.objectstore import retrying
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AccessDenied, ObjectStoreUnavailable, ServerBusy
-from streamvault.rotation.compact import FACTOR
 from streamvault.runner.opening import open_runner
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore

@@ -24,14 +24,14 @@ from streamvault import (
 )
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.common.units import now_utc
+from streamvault.exporter.reports import RotateReport
 from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, row_key
 from streamvault.manifests.decisions import find_checked
 from streamvault.manifests.deleting import ExpiryRule, below_head, delete_expired
-from streamvault.manifests.verbs.read_back import read_back
+from streamvault.manifests.verbs.check import read_back
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AccessDenied
 from streamvault.objectstore.uri import RootAddress
-from streamvault.rotation.reports import RotateReport
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
 from testkit.killed import before_call
 from testkit.locks import Locked
@@ -217,7 +217,7 @@ def clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 def test_clock_far_ahead_expires_nothing(vault: Vault, monkeypatch: pytest.MonkeyPatch, grown: bool, days: int) -> None:
     """Not even in the run that adds a generation with the wrong time, which is no jump if it is less than a month."""
     ahead = now_utc() + timedelta(days=days)
-    monkeypatch.setattr("streamvault.rotation.rotate.now_utc", lambda: ahead)
+    monkeypatch.setattr("streamvault.exporter.rotate.now_utc", lambda: ahead)
     if grown:
         vault.add(b"new")
         monkeypatch.setattr("streamvault.exporter.plan.now_utc", lambda: ahead)
@@ -232,7 +232,7 @@ def test_clock_far_ahead_expires_nothing_in_later_runs(vault: Vault, monkeypatch
     for shift in (timedelta(days=3650), timedelta(days=3651)):
         ahead = now_utc() + shift
         with monkeypatch.context() as patch:
-            patch.setattr("streamvault.rotation.rotate.now_utc", lambda ahead=ahead: ahead)
+            patch.setattr("streamvault.exporter.rotate.now_utc", lambda ahead=ahead: ahead)
             patch.setattr("streamvault.exporter.plan.now_utc", lambda ahead=ahead: ahead)
             vault.add(b"new")
             report = rotate(vault, keep_for=30 * 86400)
@@ -388,7 +388,7 @@ def test_recreated_source_is_not_truncated(vault: Vault, monkeypatch: pytest.Mon
         return read_back(*arguments)
 
     heads: list[StreamCut] = []
-    monkeypatch.setattr("streamvault.rotation.rotate.read_back", made_again)
+    monkeypatch.setattr("streamvault.exporter.rotate.read_back", made_again)
     with pytest.raises(Conflict, match="not the one that was archived"):
         rotate(vault, truncate_source=True)
     assert [vault.described.head] == heads

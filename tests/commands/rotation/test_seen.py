@@ -24,7 +24,8 @@ from streamvault import (
     show_status,
 )
 from streamvault.common.errors import Damaged
-from streamvault.exporter import run
+from streamvault.exporter import rotate, run, truncate
+from streamvault.exporter.reports import RotateReport
 from streamvault.layouts.keys import GenerationSpan, Place, chunk_key, manifest_key, ranges_key, row_key
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart
@@ -34,8 +35,6 @@ from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import IndexEntry, Manifest
 from streamvault.manifests.plan import FinishedSpan, Gap, leave_row
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.rotation import rotate, truncate
-from streamvault.rotation.reports import RotateReport
 from streamvault.sources import comparing
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore

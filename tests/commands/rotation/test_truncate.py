@@ -12,6 +12,9 @@ import pytest
 
 from streamvault import check_archive, compact_archive, export_stream, import_stream, rotate_stream
 from streamvault.common.errors import Conflict, Damaged
+from streamvault.exporter import rotate as rotation
+from streamvault.exporter import truncate
+from streamvault.exporter.reports import RotateReport
 from streamvault.layouts.chunks import ChunksLayout
 from streamvault.layouts.events import EventsLayout
 from streamvault.layouts.keys import truncation_key
@@ -20,9 +23,6 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.decisions import Decision, Truncation
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.store import InArchiveClass
-from streamvault.rotation import rotate as rotation
-from streamvault.rotation import truncate
-from streamvault.rotation.reports import RotateReport
 from streamvault.sources import comparing, identity
 from streamvault.streamstore.model import KeyRange, SegmentId
 from testkit.small_archives import (

@@ -18,16 +18,16 @@ import pytest
 from streamvault import check_archive, export_stream, promote_replica, replicate_stream, request_restore, show_status
 from streamvault.common.errors import Failed, Usage
 from streamvault.common.servers import AT_ONCE
-from streamvault.manager import status as looking
+from streamvault.inspect import streams as looking
+from streamvault.inspect.metrics import metrics_text
+from streamvault.inspect.reports import StatusReport
+from streamvault.inspect.status import unarchived_bytes
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.replication.replica import REPLICA
-from streamvault.report.metrics import metrics_text
-from streamvault.report.reports import StatusReport
-from streamvault.report.status import unarchived_bytes
-from streamvault.requests.queue import open_queue
+from streamvault.requests.reports import open_queue
 from streamvault.scopes import looking as scope_looking
 from streamvault.streamstore import lease as leases
 from streamvault.streamstore.errors import AccessDenied, NoSuchScope, StreamStoreUnavailable

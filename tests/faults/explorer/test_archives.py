@@ -18,13 +18,13 @@ import pytest
 
 from streamvault import check_archive
 from streamvault.common.errors import Damaged, Problem
+from streamvault.exporter import compact, rotate, truncate
 from streamvault.layouts.keys import chunk_key
 from streamvault.manifests import listing, merging
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.index import decode_ranges
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.plan import find_rows
-from streamvault.rotation import compact, rotate, truncate
 from streamvault.streamstore.model import StreamName
 from testkit.explorer import compacting as compactions
 from testkit.explorer import deleting as deletions

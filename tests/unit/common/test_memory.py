@@ -10,7 +10,7 @@ import pytest
 
 HELD = """
 import sys, threading
-from streamvault.common.memory import give_back_large_buffers
+from streamvault.common.processes import give_back_large_buffers
 if sys.argv[1:]:
     give_back_large_buffers()
 
@@ -36,7 +36,7 @@ print(resident() - before)
 
 FAULTS = """
 import resource, sys
-from streamvault.common.memory import give_back_large_buffers
+from streamvault.common.processes import give_back_large_buffers
 give_back_large_buffers()
 
 def faults():

@@ -24,12 +24,11 @@ from streamvault.common.errors import Conflict, Usage
 from streamvault.common.options import Options, Rehearsed, Watched, command_line, in_keywords, verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import Report, TimedReport
-from streamvault.importer.options import ImportOptions, RestoreOptions
+from streamvault.exporter.reports import RotateOptions
+from streamvault.importer.reports import ImportOptions, RestoreOptions
 from streamvault.lake.reports import CatOptions, HandoffOptions
 from streamvault.manifests.options import CheckOptions, ShowOptions
-from streamvault.requests.queue import RestoreRequest
-from streamvault.requests.reports import WorkOptions
-from streamvault.rotation.reports import RotateOptions
+from streamvault.requests.reports import RestoreRequest, WorkOptions
 
 
 class SharedOptions(Options):

@@ -11,7 +11,7 @@ import pytest
 
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.common.progress import Progress
-from streamvault.concat import event_keys
+from streamvault.concat import copy_events as event_keys
 from streamvault.concat.copy_events import EventCopying
 from streamvault.concat.reports import CopyReport
 from streamvault.streamstore.byte_source import SourceTruncated

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamvault.common.errors import Usage
-from streamvault.concat.event_keys import EventKey
+from streamvault.concat.copy_events import EventKey
 from streamvault.streamstore.model import EventPointer
 
 POINTER = EventPointer.parse("scope/stream/0.#epoch.0:8-20")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.concat.placing import HASHES, Places, shared_ranges
+from streamvault.concat.planning import HASHES, Places, shared_ranges
 from streamvault.streamstore.model import KeyRange, SegmentId
 
 

@@ -24,7 +24,7 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.decisions import find_checked
 from streamvault.manifests.history import Generation, by_segment
 from streamvault.manifests.merging import Merger, delete_replaced, remainder_of, replacements
-from streamvault.manifests.verbs.read_back import read_back
+from streamvault.manifests.verbs.check import read_back
 from streamvault.objectstore.uri import RootAddress
 from streamvault.runner.inline import InlineRunner
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
@@ -173,7 +173,7 @@ def test_span_in_force_without_its_mark_stops_the_deletion(vault: Vault, monkeyp
     assert [(one.span, one.unchecked) for one in waiting] == [((1, 2), (4,)), ((3, 4), (4,))]
     assert proved <= set(contents(vault.root))
     # the next compaction reads back what is needed, and clears everything
-    monkeypatch.setattr("streamvault.rotation.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr("streamvault.exporter.compact.now_utc", lambda: now_utc() + LATER)
     monkeypatch.setattr(merging, "now_utc", lambda: now_utc() + LATER)
     report = compact_archive(vault.archive, target=1, master="inline[1]")
     assert report.waits_until == ""
@@ -189,7 +189,7 @@ def test_compaction_reads_back_what_lies_beside_an_abandoned_merge(
         with pytest.raises(Failed):
             merge(vault, 2, 3)
     merge(vault, 1, 2)
-    monkeypatch.setattr("streamvault.rotation.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr("streamvault.exporter.compact.now_utc", lambda: now_utc() + LATER)
     monkeypatch.setattr(merging, "now_utc", lambda: now_utc() + LATER)
     assert compact_archive(vault.archive, target=1, master="inline[1]").waits_until == ""
     assert archive_of(vault.root).listing().checked == {2, 3}

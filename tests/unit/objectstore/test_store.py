@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from streamvault.layouts.keys import GenerationSpan, Place
+from streamvault.manifests.files import decide
 from streamvault.manifests.plan import create_plan, leave_row
-from streamvault.objectstore.deciding import decide
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AlreadyExists, ObjectStoreUnavailable, RunningChecksum, crc64nvme
 from tests.archives import LEFT, PREFIX, plan_of, row

@@ -19,14 +19,13 @@ UNCOMPARED = {
 
 SINGLE_EVENTS = {
     "streamvault/manifests/history.py": "where the event at a cut begins",
-    "streamvault/manifests/verbs/get.py": "one event, of a range that is compared before, unless --unverified",
+    "streamvault/manifests/verbs/show.py": "one event, of a range that is compared before, unless --unverified",
 }
 """The modules that read one event of a range, besides the layouts, and why they may."""
 
 OF_STREAMS = {
-    "streamvault/concat/copy_events.py": "the end of a target",
-    "streamvault/concat/event_keys.py": "the events of a source, which a copy by events identifies before and after",
-    "streamvault/demo/stream.py": "the demo's own stream",
+    "streamvault/concat/copy_events.py": "the end of a target; a source's events, identified before and after",
+    "streamvault/demo/tour.py": "the demo's own stream",
     "streamvault/importer/fill.py": "what a target has, to compare it with its source",
     "streamvault/lake/origins.py": "a sample, from which columns are proposed",
     "streamvault/replication/copy.py": "the last bytes of a finished copy, and of its source",
@@ -36,7 +35,7 @@ OF_STREAMS = {
 
 WALKING = {
     "streamvault/lake/origins.py": "a sample, from which columns are proposed",
-    "streamvault/spark/segment_parts.py": "Spark's partitions of a stream",
+    "streamvault/spark/pravega_source.py": "Spark's partitions of a stream",
 }
 """The modules that look for events in a segment, besides those of `streamstore` and `sources`, and why they may."""
 

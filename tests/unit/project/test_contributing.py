@@ -16,7 +16,7 @@ PAGE = (TOP / "docs" / "contributing.md").read_text()
 ROUND_TRIP = """
 import sys
 from streamvault import check_archive, export_stream, import_stream
-from streamvault.demo.stream import compare, fill
+from streamvault.demo.tour import compare, fill
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 
@@ -63,7 +63,7 @@ def test_added_object_store_holds_an_archive(copy: Path) -> None:
     change_line(
         copy,
         "streamvault/objectstore/uri.py",
-        '"memory": "streamvault.objectstore.memory",',
+        '"memory": "streamvault.objectstore.obstore_store",',
         '"ram": "streamvault.objectstore.ram",',
     )
     run(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", "ram://example/vault", "events")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.runner import jvm
+from streamvault.runner import session as jvm
 from streamvault.runner.runner import Master, SparkFailed
 from streamvault.runner.settings import import_folder, settings_for
 
@@ -38,7 +38,7 @@ assert _package_of(sys.executable) == str(import_folder())
 
 DEMO = """
 from urllib.request import urlopen
-from streamvault.demo.server import s3_server
+from streamvault.demo.tour import s3_server
 with s3_server() as endpoint:
     assert urlopen(endpoint).status == 200
 """

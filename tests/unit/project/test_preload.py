@@ -28,9 +28,9 @@ VERBS = (
     "streamvault.exporter.convert",
     "streamvault.importer.import_",
     "streamvault.manifests.verbs.check",
-    "streamvault.manifests.verbs.get",
-    "streamvault.rotation.compact",
-    "streamvault.rotation.rotate",
+    "streamvault.manifests.verbs.show",
+    "streamvault.exporter.compact",
+    "streamvault.exporter.rotate",
 )
 
 
@@ -51,7 +51,7 @@ def test_tasks_load_neither_arrow_nor_botocore() -> None:
 
 
 def test_arrow_is_loaded_only_where_an_index_is_read() -> None:
-    assert not loaded(*VERBS, "streamvault.manager.listing", "streamvault.replication.replicate") & {"pyarrow"}
+    assert not loaded(*VERBS, "streamvault.manager.manager", "streamvault.replication.replicate") & {"pyarrow"}
 
 
 def test_tasks_that_write_tables_load_arrow() -> None:

@@ -11,7 +11,7 @@ import pytest
 from streamvault.streamstore.errors import StreamStoreUnavailable
 from streamvault.streamstore.ledger import Ledger, LedgerConflict, LedgerNameTaken
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.local.appender import LocalAppender
+from streamvault.streamstore.local.store import LocalAppender
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 
 NAME, ABOUT = StreamName("scope", "ledger"), StreamName("scope", "stream")

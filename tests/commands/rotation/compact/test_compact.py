@@ -23,7 +23,8 @@ from streamvault import (
 )
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.units import now_utc
-from streamvault.exporter import archived_events
+from streamvault.exporter import archived_events, compact
+from streamvault.exporter.reports import CompactReport, RotateReport
 from streamvault.layouts.keys import (
     CHUNK_KEYS,
     GenerationSpan,
@@ -37,8 +38,6 @@ from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests import merging
 from streamvault.manifests.listing import KEPT
 from streamvault.manifests.merging import delete_replaced
-from streamvault.rotation import compact
-from streamvault.rotation.reports import CompactReport, RotateReport
 from streamvault.streamstore.model import StreamName
 from testkit.small_archives import (
     KINDS,
@@ -379,7 +378,7 @@ def test_replaced_generations_stay_until_the_merged_one_is_read_back(
     compacted(chunks)
     (joined, *_) = [key for key in data_keys(chunks.root) if key not in before]
     flip(chunks, joined)
-    monkeypatch.setattr("streamvault.rotation.compact.now_utc", lambda: now_utc() + LATER)
+    monkeypatch.setattr("streamvault.exporter.compact.now_utc", lambda: now_utc() + LATER)
     with pytest.raises(Damaged):
         compacted(chunks)
     assert before <= set(data_keys(chunks.root))

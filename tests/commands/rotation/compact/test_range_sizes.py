@@ -27,7 +27,7 @@ from streamvault.layouts.keys import GenerationSpan, chunk_key, plan_key
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.merging import delete_replaced
 from streamvault.manifests.plan import FinishedSpan, RangeEntry, leave_row
-from streamvault.manifests.verbs.hold import NoSuchHold
+from streamvault.manifests.verbs.delete import NoSuchHold
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 from testkit.killed import stopped_at

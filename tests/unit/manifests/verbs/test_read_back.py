@@ -9,7 +9,7 @@ import pytest
 from streamvault.common.errors import Damaged
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import GenerationSpan, checked_key
-from streamvault.manifests.verbs.read_back import last_checked, read_back
+from streamvault.manifests.verbs.check import last_checked, read_back
 from streamvault.runner.inline import InlineRunner
 from testkit.small_archives import NAME, Vault, archive_of, contents, replace_object
 

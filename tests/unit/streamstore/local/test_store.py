@@ -356,7 +356,7 @@ def test_interrupted_append_leaves_a_usable_segment(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, interrupted: Callable[..., None], kept: bytes
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("streamvault.streamstore.local.appender.write_state", interrupted)
+        patch.setattr("streamvault.streamstore.local.store.write_state", interrupted)
         with pytest.raises(KeyboardInterrupt):
             append(store, frame(b"event"))
     append(store, frame(b"next"))
@@ -407,7 +407,7 @@ def test_closing_waits_for_what_is_being_acknowledged(store: LocalStore, monkeyp
         busy.append(closing.is_alive())
         write_state(path, **state)
 
-    monkeypatch.setattr("streamvault.streamstore.local.appender.write_state", write_late)
+    monkeypatch.setattr("streamvault.streamstore.local.store.write_state", write_late)
     appender.append(frame(b"event"))
     assert appender.flush() == 13
     closing.join()

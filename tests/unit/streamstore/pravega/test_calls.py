@@ -14,12 +14,12 @@ from streamvault.streamstore.errors import NoSuchScope, RequestFailed, StreamSto
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.calls import ControllerCalls
+from streamvault.streamstore.pravega.connection import PravegaSettings
 from streamvault.streamstore.pravega.controller import Controller
 from streamvault.streamstore.pravega.controller_pb2_grpc import (
     ControllerServiceServicer,
     add_ControllerServiceServicer_to_server,
 )
-from streamvault.streamstore.pravega.settings import PravegaSettings
 from streamvault.streamstore.pravega.store import PravegaStore
 
 SCOPE = pb.ScopeInfo(scope="plant")

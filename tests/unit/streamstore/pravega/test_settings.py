@@ -21,8 +21,8 @@ from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.pravega import PravegaSettings
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.calls import ControllerCalls
+from streamvault.streamstore.pravega.connection import reach
 from streamvault.streamstore.pravega.segments import DEFAULT_LIFETIME, DelegationTokens, lifetime
-from streamvault.streamstore.pravega.settings import reach
 from testkit.servers.certificates import make_certificates
 
 STREAM = StreamName("scope", "stream")

@@ -45,7 +45,7 @@ from streamvault.cli.app import COMMANDS as COMMANDS_OF_THE_PROGRAM
 from streamvault.cli.app import load_command
 from streamvault.common.options import AGE, DURATION, PERCENT, SIZE, TIME, command_line, load_file
 from streamvault.streamstore.cuts import load_cut
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.connection import PravegaSettings
 from testkit.airflow_attempt import Attempt
 
 STREAM, ROOT, ARCHIVE = "local:///data/shop/orders", "file:///vault", "file:///vault/shop/orders"

@@ -27,7 +27,7 @@ from streamvault.airflow.helpers import (
 )
 from streamvault.common.errors import Failed
 from streamvault.dags import archive_rotation, copy_via_file, restore_on_demand, standby
-from streamvault.importer.options import ImportOptions
+from streamvault.importer.reports import ImportOptions
 from streamvault.manifests.options import WarmOptions
 from streamvault.objectstore.uri import RootAddress
 from testkit.small_archives import NAME, Vault

@@ -18,7 +18,7 @@ from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.provider import get_provider_info
 from streamvault.objectstore.s3.access import access_from_environment
 from streamvault.objectstore.s3.aws import resolve_access, uses_virtual_host
-from streamvault.streamstore.pravega.settings import PravegaSettings
+from streamvault.streamstore.pravega.connection import PravegaSettings
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, name: str, **fields: Any) -> None:

@@ -25,8 +25,8 @@ from airflow.triggers.base import BaseTrigger
 import streamvault.airflow
 import streamvault.dags
 from streamvault.airflow import operators
-from streamvault.airflow.assets import convert_asset_to_openlineage, create_asset, dataset_name
 from streamvault.airflow.lists import ReplicationEntry, Replications, RotationEntry, Rotations
+from streamvault.airflow.outcome import convert_asset_to_openlineage, create_asset, dataset_name
 from streamvault.airflow.provider import get_provider_info
 from streamvault.airflow.sensors import LookingSensor
 from streamvault.dags import copy_via_file, restore_on_demand

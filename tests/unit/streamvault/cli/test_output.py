@@ -30,11 +30,9 @@ from streamvault.cli.status import _show as show_status
 from streamvault.cli.streams import _show as show_streams
 from streamvault.common.report import Cost, GapReport
 from streamvault.concat.reports import StitchReport
-from streamvault.exporter.reports import ExportReport
+from streamvault.exporter.reports import ExportReport, RotateReport, StoppedReport
 from streamvault.importer.reports import ImportReport, MovedBoundary
-from streamvault.manager.reports import StreamSummary
-from streamvault.manifests.verbs.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
-from streamvault.report.reports import (
+from streamvault.inspect.reports import (
     ArchiveStatus,
     LeaseStatus,
     QueueStatus,
@@ -42,8 +40,9 @@ from streamvault.report.reports import (
     StatusReport,
     StreamStatus,
 )
+from streamvault.manager.reports import StreamSummary
+from streamvault.manifests.verbs.reports import ArchiveSummary, CheckReport, Timeline, TimelineEntry
 from streamvault.requests.reports import QueueReport, WaitingRequest
-from streamvault.rotation.reports import RotateReport, StoppedReport
 
 ARCHIVE = "s3://vault/backups/shop/orders"
 GAP = GapReport(segment="shop/orders/0.#epoch.0", start=0, end=64, reason="truncated")

@@ -8,7 +8,7 @@ import boto3
 import pytest
 
 from streamvault.cli import main
-from streamvault.demo.server import environment, s3_server
+from streamvault.demo.tour import environment, s3_server
 
 
 def test_environment_leads_to_the_demo_and_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.spark.batch_reader import Bounds
-from streamvault.spark.columns import arrow_schema
+from streamvault.spark.options import arrow_schema
 from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.streamstore.model import SegmentId
 from testkit.small_archives import KINDS, NAME, Vault, archive_of, merge

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, LessThan
 
 from streamvault.common.errors import Failed, Problem, Usage
-from streamvault.spark import segment_parts
+from streamvault.spark import pravega_source as segment_parts
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.spark.options import read_options, write_options
-from streamvault.spark.pravega_source import PravegaDataSource
-from streamvault.spark.segment_parts import DataLoss
+from streamvault.spark.pravega_source import DataLoss, PravegaDataSource
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut

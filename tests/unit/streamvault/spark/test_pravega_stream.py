@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from streamvault.common.errors import Problem
-from streamvault.spark.pravega_source import PravegaStreamReader, share_out
-from streamvault.spark.segment_parts import DataLoss
+from streamvault.spark.pravega_source import DataLoss, PravegaStreamReader, share_out
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
 from testkit.small_archives import NAME

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 from streamvault.common.errors import Problem
 from streamvault.common.servers import each_of
-from streamvault.manager.listing import role_of
+from streamvault.inspect.reports import LeaseStatus, QueueStatus, ReplicaStatus
+from streamvault.manager.manager import role_of
 from streamvault.manager.sweep import subjects_of
 from streamvault.replication.replica import Replica
-from streamvault.report.reports import LeaseStatus, QueueStatus, ReplicaStatus
 from streamvault.requests.show import show_queue
 from streamvault.sources.source import bytes_after
 from streamvault.sources.sources import open_source

@@ -20,11 +20,11 @@ from streamvault.common.progress import Progress
 from streamvault.common.units import moment_text, now_utc
 from streamvault.common.version import TOOL
 from streamvault.exporter.archived_events import RewriteTask, rewrite_range, rewrite_ranges
+from streamvault.exporter.reports import CompactedRun, CompactOptions, CompactReport
 from streamvault.exporter.run import remove_work_files
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan
-from streamvault.layouts.layout import open_layout
-from streamvault.layouts.windows import check_window
+from streamvault.layouts.layout import check_window, open_layout
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.deleting import prove
 from streamvault.manifests.history import Generation, by_segment
@@ -40,9 +40,8 @@ from streamvault.manifests.merging import (
     replacements,
 )
 from streamvault.manifests.plan import Plan, RangeEntry, create_plan, find_rows
-from streamvault.manifests.verbs.read_back import read_back
+from streamvault.manifests.verbs.check import read_back
 from streamvault.objectstore.store import SMALL
-from streamvault.rotation.reports import CompactedRun, CompactOptions, CompactReport
 from streamvault.runner.opening import Tasks
 from streamvault.runner.runner import Runner
 from streamvault.streamstore.model import SegmentId

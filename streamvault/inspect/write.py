@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 from streamvault.common.errors import Failed, Usage
 from streamvault.common.options import verb
 from streamvault.common.units import count_text
+from streamvault.inspect.history import MAX_MARKS, ArchiveHistory, gather_history, read_history, spans_of
+from streamvault.inspect.reports import PageReport, ReportOptions
+from streamvault.inspect.status import unarchived_bytes
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.show import find_archives
 from streamvault.objectstore.store import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
-from streamvault.report.history import MAX_MARKS, ArchiveHistory, gather_history, read_history, spans_of
-from streamvault.report.reports import PageReport, ReportOptions
-from streamvault.report.status import unarchived_bytes
 from streamvault.streamstore.cuts import sealed_ends
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.uri import is_stream, open_stream
 
 if TYPE_CHECKING:
-    from streamvault.report.page import ReportPage
+    from streamvault.inspect.page import ReportPage
 
 
 def replace_file(file: Path, text: str) -> None:
@@ -89,14 +89,14 @@ def check_packages() -> None:
         Usage: they are not.
     """
     try:
-        from streamvault.report import page  # noqa: F401, PLC0415  (imports them, which takes a second)
+        from streamvault.inspect import page  # noqa: F401, PLC0415  (imports them, which takes a second)
     except ImportError as error:
         todo = "pip install 'streamvault[report]'"
         raise Usage("report requires packages that are not installed", where=str(error), todo=todo) from None
 
 
 def _archive_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:
-    from streamvault.report.page import ReportPage, archive_section  # noqa: PLC0415
+    from streamvault.inspect.page import ReportPage, archive_section  # noqa: PLC0415
 
     found = _archive_at(place)
     if found is None:
@@ -126,7 +126,7 @@ def _archive_at(place: str) -> tuple[Archive, Listing] | None:
 
 
 def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:
-    from streamvault.report.page import ReportPage, archive_section, index_row  # noqa: PLC0415
+    from streamvault.inspect.page import ReportPage, archive_section, index_row  # noqa: PLC0415
 
     if options.stream:
         raise Usage("--stream is of one archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
@@ -167,7 +167,7 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
 
 
 def _stream_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageReport]:
-    from streamvault.report.page import ReportPage, stream_section  # noqa: PLC0415
+    from streamvault.inspect.page import ReportPage, stream_section  # noqa: PLC0415
 
     if options.stream:
         raise Usage("--stream is of an archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
@@ -188,7 +188,7 @@ def _written(page: ReportPage, report: PageReport, options: ReportOptions) -> Pa
 
 
 def _svgs(page: ReportPage, folder: Path) -> Iterator[str]:
-    from streamvault.report.page import svg_of  # noqa: PLC0415
+    from streamvault.inspect.page import svg_of  # noqa: PLC0415
 
     for section in page.sections:
         for chart in section.charts:

@@ -21,11 +21,11 @@ import pytest
 
 from streamvault import show_archive, show_timeline, write_report
 from streamvault.common.report import MAX_ROWS, html_of
+from streamvault.inspect.charts import MAX_EPOCHS, STATES, segments_chart
+from streamvault.inspect.history import ArchiveHistory, DrawnSegment, gather_history, read_history
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import Manifest
-from streamvault.report.charts import MAX_EPOCHS, STATES, segments_chart
-from streamvault.report.history import ArchiveHistory, DrawnSegment, gather_history, read_history
 from streamvault.streamstore.model import Epoch, KeyRange, SegmentId
 from testkit.small_archives import Vault, archive_of, merge
 from tests.archives import CREATED, EPOCHS, LEFT, NAME, RIGHT, Hole, Made, generation
@@ -237,8 +237,8 @@ def test_report_shows_its_charts_while_there_are_the_files(archive: str, tmp_pat
 
 def test_table_is_shown_without_the_packages_that_draw(archive: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
-    monkeypatch.delitem(sys.modules, "streamvault.report.notebook", raising=False)
-    monkeypatch.delitem(sys.modules, "streamvault.report.charts", raising=False)
+    monkeypatch.delitem(sys.modules, "streamvault.inspect.notebook", raising=False)
+    monkeypatch.delitem(sys.modules, "streamvault.inspect.charts", raising=False)
     html = shown(show_timeline(archive))
     assert svgs(html) == []
     assert html.count("<tr>") > 4

@@ -13,20 +13,20 @@ from streamvault.common.progress import Progress
 from streamvault.common.units import bytes_text, count_text
 from streamvault.common.waiting import Retrier, Round, repeat_rounds
 from streamvault.exporter.archived_events import rewrite_range
+from streamvault.exporter.compact import Choose, Compaction, choose_tiers
 from streamvault.exporter.export import Export
-from streamvault.exporter.reports import ExportReport
-from streamvault.exporter.run import export_range
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.merging import compare_joined
-from streamvault.rotation.compact import Choose, Compaction, choose_tiers
-from streamvault.rotation.reports import (
+from streamvault.exporter.reports import (
     CompactOptions,
+    ExportReport,
     FollowedGeneration,
     FollowOptions,
     FollowReport,
     RotateOptions,
 )
-from streamvault.rotation.rotate import Rotation
+from streamvault.exporter.rotate import Rotation
+from streamvault.exporter.run import export_range
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.merging import compare_joined
 from streamvault.runner.opening import Tasks
 from streamvault.sources.comparing import compare_range
 from streamvault.streamstore.own import describe_source

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import altair as alt
 
 from streamvault.common.units import events_text, generations_text
-from streamvault.report.history import MAX_MARKS, ArchiveHistory, DrawnPart, DrawnSegment, RestorePoint
+from streamvault.inspect.history import MAX_MARKS, ArchiveHistory, DrawnPart, DrawnSegment, RestorePoint
 from streamvault.streamstore.model import KeyRange, SegmentId
 
 MAX_BARS = 500

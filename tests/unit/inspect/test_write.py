@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamvault.report.write import replace_file
+from streamvault.inspect.write import replace_file
 
 
 def test_two_threads_that_replace_a_file_at_once_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

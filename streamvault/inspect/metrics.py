@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from streamvault.report.reports import (
+from streamvault.inspect.reports import (
     ArchiveStatus,
     LeaseStatus,
     PlaceStatus,

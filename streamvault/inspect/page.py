@@ -16,10 +16,10 @@ from markupsafe import Markup
 
 from streamvault.common.units import bytes_text, count_text, events_text, seconds_moment_text, usd_text
 from streamvault.common.version import VERSION
+from streamvault.inspect.charts import Chart, archive_charts, segments_chart, states_of
+from streamvault.inspect.history import ArchiveHistory, DrawnSegment, RestorePoint
 from streamvault.manifests.verbs.costs import list_prices
 from streamvault.manifests.verbs.reports import ArchiveSummary
-from streamvault.report.charts import Chart, archive_charts, segments_chart, states_of
-from streamvault.report.history import ArchiveHistory, DrawnSegment, RestorePoint
 from streamvault.streamstore.model import StreamDescription
 
 MAX_POINTS = 100

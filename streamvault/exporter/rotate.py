@@ -11,8 +11,9 @@ from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.units import moment_text, now_utc
 from streamvault.exporter.export import Export, export_next
-from streamvault.exporter.reports import ExportReport
+from streamvault.exporter.reports import ExportReport, RotateOptions, RotateReport, StoppedReport
 from streamvault.exporter.run import export_range
+from streamvault.exporter.truncate import SeenRanges, Truncated, forget_truncations, truncate_source
 from streamvault.layouts.keys import checked_key, manifest_key, ranges_key
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
@@ -22,12 +23,10 @@ from streamvault.manifests.files import segment_key
 from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import compare_joined, delete_replaced
-from streamvault.manifests.verbs.hold import check_name, put_hold
-from streamvault.manifests.verbs.read_back import last_checked, read_back
+from streamvault.manifests.verbs.check import last_checked, read_back
+from streamvault.manifests.verbs.delete import check_name, put_hold
 from streamvault.objectstore.store import Lock, ObjectLocks
-from streamvault.requests.queue import check_queue, request_deletions
-from streamvault.rotation.reports import RotateOptions, RotateReport, StoppedReport
-from streamvault.rotation.truncate import SeenRanges, Truncated, forget_truncations, truncate_source
+from streamvault.requests.reports import check_queue, request_deletions
 from streamvault.runner.opening import Tasks
 from streamvault.sources.comparing import CompareTask, check_expiring, compare_range
 from streamvault.streamstore.model import StreamCut

@@ -295,13 +295,14 @@ class DrawnParts:
 
     Attributes:
         joined: how many generations a part is of, at most.
+        held: the parts, by number of the step and segment.
     """
 
     def __init__(self, most: int) -> None:
         self.joined = 1
         self._most = most
         self._steps = 0
-        self._held: dict[tuple[int, SegmentId], DrawnPart] = {}
+        self.held: dict[tuple[int, SegmentId], DrawnPart] = {}
 
     def add(self, step: _Step, begin: datetime) -> None:
         """Add those of a generation.
@@ -339,29 +340,29 @@ class DrawnParts:
     def limit(self, most: int) -> None:
         """Join parts until there are no more than so many, from now on."""
         self._most = most
-        while len(self._held) > self._most and self.joined < self._steps:
+        while len(self.held) > self._most and self.joined < self._steps:
             self._join()
 
     def _put(self, part: DrawnPart) -> None:
         key = part.step // self.joined, part.segment
-        earlier = self._held.get(key)
-        self._held[key] = part if earlier is None else earlier.joined(part)
+        earlier = self.held.get(key)
+        self.held[key] = part if earlier is None else earlier.joined(part)
 
     def _join(self) -> None:
         self.joined *= 2
-        before, self._held = self._held, {}
+        before, self.held = self.held, {}
         for part in before.values():
             self._put(part)
 
     @property
     def left_out(self) -> int:
         """How many parts `parts` leaves out."""
-        return max(len(self._held) - self._most, 0)
+        return max(len(self.held) - self._most, 0)
 
     @property
     def parts(self) -> tuple[DrawnPart, ...]:
         """The parts in order; of a stream with more segments than a chart can have, those with most bytes."""
-        most = sorted(self._held.values(), key=lambda part: part.bytes, reverse=True)[: self._most]
+        most = sorted(self.held.values(), key=lambda part: part.bytes, reverse=True)[: self._most]
         return tuple(sorted(most, key=lambda part: (part.step, part.segment)))
 
 

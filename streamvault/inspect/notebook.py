@@ -7,11 +7,11 @@ from datetime import timedelta
 from itertools import pairwise
 
 from streamvault.common.units import parse_moment
+from streamvault.inspect.charts import Chart, generations_chart, segments_chart
+from streamvault.inspect.history import FIRST_SPAN, RestorePoint, spans_of
+from streamvault.inspect.page import svg_of
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.reports import Timeline
-from streamvault.report.charts import Chart, generations_chart, segments_chart
-from streamvault.report.history import FIRST_SPAN, RestorePoint, spans_of
-from streamvault.report.page import svg_of
 
 
 def svgs_of(value: object) -> list[tuple[str, str]]:

@@ -16,10 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 from streamvault.common.errors import Failed, Problem
 from streamvault.common.options import verb
 from streamvault.common.units import now_utc
+from streamvault.inspect.reports import DoctorOptions, SetupCheck, SetupReport
 from streamvault.objectstore.probe import ProbedServer, probe_folder, probe_server
 from streamvault.objectstore.store import ObjectStore, ObjectStoreUnavailable
 from streamvault.objectstore.uri import RootAddress
-from streamvault.report.reports import DoctorOptions, SetupCheck, SetupReport
 from streamvault.runner.java import java_home, java_version
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.model import StreamName

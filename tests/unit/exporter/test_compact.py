@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamvault.exporter import compact
+from streamvault.exporter.compact import FACTOR, choose_runs, choose_tiers
 from streamvault.manifests.manifest import GroupEntry, Manifest
 from streamvault.manifests.merging import can_merge, originals_of
-from streamvault.rotation import compact
-from streamvault.rotation.compact import FACTOR, choose_runs, choose_tiers
 from tests.archives import two_generations
 
 K = 1024

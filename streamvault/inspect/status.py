@@ -6,13 +6,13 @@ from dataclasses import fields
 from datetime import datetime
 
 from streamvault.common.errors import Damaged, Failed, Problem
+from streamvault.inspect.reports import ArchiveStatus
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LAYOUTS
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.plan import Plan, count_rows, current_plan
 from streamvault.manifests.verbs.overview import Overview
-from streamvault.report.reports import ArchiveStatus
 from streamvault.sources.identity import check_same_stream
 from streamvault.sources.spans import count_spans
 from streamvault.streamstore.cuts import live_between

@@ -1,1 +1,0 @@
-"""Maintenance of archives: follow, rotate, expire and compact."""
