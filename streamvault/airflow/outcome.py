@@ -1,8 +1,7 @@
-"""Streams as assets: their URIs, and the names of streams and archives in OpenLineage.
+"""Maps a command's outcome to Airflow: which failures are retried, and what was read and written, for OpenLineage.
 
-Archives have URIs of the schemes ``s3`` and ``file``, which Airflow's own providers know.
-
-Maps a command's outcome to Airflow: which failures are retried, and what was read and written, for OpenLineage.
+Streams are assets with URIs of their own. Archives have URIs of the schemes ``s3`` and ``file``, which Airflow's own
+providers know.
 """
 
 from __future__ import annotations

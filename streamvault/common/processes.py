@@ -1,16 +1,12 @@
-"""Memory that glibc would keep for a process that has freed it.
+"""What a process makes: its children, and files with the modes that it may give them; and what memory it gives back.
 
-What a process makes: its children, and files with the modes that it may give them.
+A child Python imports nothing from the folder it is started in. Without ``PYTHONSAFEPATH`` Python puts that folder
+first on the path for modules: a file ``zstandard.py`` in a shared folder would run with the secrets of whoever works
+there.
 
-Start Python as a child process that imports nothing from the folder it is started in.
-
-Without ``PYTHONSAFEPATH`` Python puts that folder first on the path for modules: a file ``zstandard.py`` in a shared
-folder would run with the secrets of whoever works there.
-
-Make folders and files that only their owner may open, unless ``STREAMVAULT_MODE`` lets others.
-
-What exists keeps its mode. The umask takes nothing from a mode that is given: with the usual one, a group could not
-write to a folder that is to be shared.
+Only their owner may open folders and files, unless ``STREAMVAULT_MODE`` lets others. What exists keeps its mode. The
+umask takes nothing from a mode that is given: with the usual one, a group could not write to a folder that is to be
+shared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Whether keys and passwords are sent to executors with their tasks.
-
-Servers: several are asked at once; whether one speaks TLS.
-"""
+"""Servers: several are asked at once; whether one speaks TLS; whether logins are sent to executors with their tasks."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Appends sources to a stream by one transaction; `streamstore.transaction_log` says what makes that safe.
+"""The *append* and *join* commands: sources are appended to a stream by one transaction.
 
-Each step leads from one record of the ledger to the next, and begins with what the newest record says. A step that
-finds that something has changed meanwhile leaves the record as it is, or begins a new transaction for the same plan; in
-both cases the loop looks again.
-
-The *append* and *join* commands.
+`streamstore.transaction_log` says what makes that safe. Each step leads from one record of the ledger to the next,
+and begins with what the newest record says. A step that finds that something has changed meanwhile leaves the record
+as it is, or begins a new transaction for the same plan; in both cases the loop looks again.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""Fills a batch's transaction with events, and finds their routing keys in the payloads.
+"""Copies a stream by events: batch after batch, each in a transaction (`streamstore.transaction_log`).
 
-Copies a stream by events: batch after batch, each in a transaction (`streamstore.transaction_log`).
+Routing keys are found in the payloads. The stream is cut into batches of which none holds a segment and its
+successor: a cut covers the key space once, so no two of its segments share a key. A batch has only bytes of one cut's
+segments, and a segment takes the place of its predecessors in the cut once these are at their ends: so the events of
+a key are in one segment within a batch, and in the stream's order from batch to batch.
 
-Cuts a stream into batches of which none holds a segment and its successor.
-
-A cut covers the key space once, so no two of its segments share a key. A batch has only bytes of one cut's segments,
-and a segment takes the place of its predecessors in the cut once these are at their ends: so the events of a key are in
-one segment within a batch, and in the stream's order from batch to batch.
-
-A batch's record says how long the target's segments are before it and after it. Nobody else writes to the target while
-it has the mark of an unfinished one, so after a kill its length tells whether the batch is there, even if the store no
-longer knows the transaction; and the last block of each segment is compared, so that nothing is appended to a stream
-that is not the one that was left, nor from a source that is not the one that was read. The last record says what the
-finished copy has, and no batch follows it: whoever finds it only finishes the copy. Each target's mark has a token
-of its own, so a late run does not finish another target of the same copy.
+A batch's record says how long the target's segments are before it and after it. Nobody else writes to the target
+while it has the mark of an unfinished one, so after a kill its length tells whether the batch is there, even if the
+store no longer knows the transaction; and the last block of each segment is compared, so that nothing is appended to
+a stream that is not the one that was left, nor from a source that is not the one that was read. The last record says
+what the finished copy has, and no batch follows it: whoever finds it only finishes the copy. Each target's mark has a
+token of its own, so a late run does not finish another target of the same copy.
 """
 
 from __future__ import annotations

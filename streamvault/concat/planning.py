@@ -1,10 +1,8 @@
-"""Which segment of the target takes which part of a source, so that the events of each key stay in order.
+"""Decides what is appended: which bytes of the sources, after what was appended before, and where they go.
 
-All stretches of bytes that may have events of one key go into one segment of the target, one behind the other. So if a
-source's segment covers the keys of several segments of the target, these must become one first. Two boundaries of key
-ranges are the same if no key is hashed between them.
-
-Decides what is appended: which bytes of the sources, after what was appended before, and where they go.
+All stretches of bytes that may have events of one key go into one segment of the target, one behind the other, so
+that the events of each key stay in order. So if a source's segment covers the keys of several segments of the target,
+these must become one first. Two boundaries of key ranges are the same if no key is hashed between them.
 """
 
 from __future__ import annotations

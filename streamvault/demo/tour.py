@@ -1,8 +1,7 @@
-"""An S3 server in a process of its own, and the environment that directs all S3 clients to it.
+"""The demo's steps, from filling a stream to a query of its table.
 
-The demo's stream, of invented orders with all that makes archiving difficult; and comparing two streams.
-
-The demo's steps, from filling a stream to a query of its table.
+The stream has invented orders with all that makes archiving difficult. The S3 server runs in a process of its own,
+with an environment that directs all S3 clients to it.
 """
 
 from __future__ import annotations

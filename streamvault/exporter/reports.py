@@ -1,7 +1,4 @@
-"""Options and reports of *export*, *convert* and *plan*.
-
-Options and reports of *rotate*, *follow* and *compact*.
-"""
+"""Options and reports of *export*, *convert* and *plan*, and of *rotate*, *follow* and *compact*."""
 
 from __future__ import annotations
 

@@ -1,18 +1,17 @@
-"""Positions of a stream in another one with the same history.
+"""Plan of a restore: the target's final content, and the scales that give it the source's segments.
 
-Plan of a restore: the target's final content, and the scales that give it the source's segments.
+A new stream gets the source's segments: same numbers, epochs and key ranges.
 
-Plan the scales that give a new stream the source's segments: same numbers, epochs and key ranges.
-
-The store numbers the segments of a scale in its own order (`streamstore.numbering`). Where that order would
-give other numbers than the source's (most scales of the auto-scaler), inner boundaries move by the fewest ulps that
-give the source's numbers; a moved boundary stays in place as long as it exists. The hash of a routing key has 52 bits,
-so a move by a few ulps changes the segment of almost no key.
+The store numbers the segments of a scale in its own order (`streamstore.numbering`). Where that order would give
+other numbers than the source's (most scales of the auto-scaler), inner boundaries move by the fewest ulps that give
+the source's numbers; a moved boundary stays in place as long as it exists. The hash of a routing key has 52 bits, so
+a move by a few ulps changes the segment of almost no key.
 
 Some histories cannot be repeated with their numbers: those of a name that was used before, those with a transaction
 that was committed over a scale (Pravega then repeats two earlier epochs, with their numbers), and a few scales into
 many segments. With mapped numbers they are repeated all the same: same epochs and key ranges, the store's numbers
-(`streamstore.cuts`). Everything here is in the source's numbers.
+(`streamstore.cuts`). Everything here is in the source's numbers, but for the positions that are found in the new
+stream.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Options of *import*, and those that it shares with requests and copies.
-
-Report of *import*.
-"""
+"""Options and report of *import*; requests and copies share some of the options."""
 
 from __future__ import annotations
 

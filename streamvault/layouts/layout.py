@@ -1,9 +1,7 @@
-"""Sizes of a task's window: the maximum data it buffers in memory.
-
-What all layouts share, which map a segment's events to objects; each layout has its own module.
+"""What all layouts share, which map a segment's events to objects; each layout has its own module.
 
 Exporter, importer and check deal only with ranges: the bytes ``[start, end)`` of a segment, both ends at event
-boundaries. The layout decides which objects hold them.
+boundaries. The layout decides which objects hold them. A task's window is the maximum data that it buffers in memory.
 """
 
 from __future__ import annotations

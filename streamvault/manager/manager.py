@@ -1,7 +1,4 @@
-"""Lists the streams of a scope or a store.
-
-The stream manager: every verb as a method, on one store and one runner.
-"""
+"""The stream manager: every verb as a method, on one store and one runner; and the streams of a scope or a store."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""First-writer-wins decisions among concurrent runs.
+"""JSON files that contain their own SHA-256: how they are written, read and validated, and their types of fields.
 
-JSON files that contain their own SHA-256: how they are written, read and validated, and the types of their fields.
-
-Types of the fields of manifests and plans.
-
-A manifest comes from a bucket that others may write to. So names are parsed, numbers are bounded, and types are strict:
-a number in quotes is rejected.
+A manifest comes from a bucket that others may write to. So names are parsed, numbers are bounded, and types are
+strict: a number in quotes is rejected. Of concurrent runs that decide on one file, the first writer wins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Object store over obstore, which knows S3, memory and others.
-
-Roots in memory, for tests: ``memory://NAME/PREFIX``. What they store is lost with the process.
-"""
+"""Object store over obstore, which knows S3, memory and others; roots in memory are for tests."""
 
 from __future__ import annotations
 

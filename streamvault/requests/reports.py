@@ -1,6 +1,6 @@
-"""Reports and options of the queue's commands; the same for ``--json`` and users.
+"""Requests in a queue, and the options and reports of the queue's commands.
 
-Requests in a queue and its two streams: JSON, distinguished by `kind`, each kind with its own version.
+A queue consists of two streams. Requests are JSON, distinguished by `kind`, each kind with its own version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The driver's Java process: started quietly, and always ended.
-
-The Spark context of this process, shared by all its users and stopped with the last one.
-"""
+"""The driver's Java process and its Spark context, which all users share; both are stopped with the last one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a file that declares streams may say of each: TOML, with the line of each value.
+"""Files that declare streams and their options once: TOML, for the command line and for the DAGs.
 
-Files that declare streams and their options once: TOML, for the command line and for the DAGs.
+Errors name the line of a value.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""An event's columns as Spark's, and which of them are requested.
+"""Options of the data sources, from a query or from a table of SQL, and an event's columns.
 
-Options of the data sources, for reading and writing a stream, from a query or from a table of SQL.
-
-Tables in SQL: Spark passes a table's options and location when it is created, but not when it is read or written.
-
-So they are kept in the metadata of the table's first column, which catalogs store with the columns. They are used to
-read only: what a query writes may have columns, and so the metadata, of the table that it reads.
+Spark passes a table's options and location when it is created, but not when it is read or written. So they are kept
+in the metadata of the table's first column, which catalogs store with the columns. They are used to read only: what a
+query writes may have columns, and so the metadata, of the table that it reads.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Partitions of a stream: parts of its segments between two cuts, each read exactly, and what was lost of them.
+"""The format ``pravega``: reads a stream in batches or continuously, and writes to it.
 
-A segment's bytes do not show where an event begins. So a part in the middle of a segment begins either at a known
-boundary (the driver read up to it) or at a guessed one. In the latter case the part before it proves the guess: it
-repeats the guess, and fails unless its own last event ends there.
+A partition is a part of a segment between two cuts, read exactly. A segment's bytes do not show where an event
+begins. So a part in the middle of a segment begins either at a known boundary (the driver read up to it) or at a
+guessed one. In the latter case the part before it proves the guess: it repeats the guess, and fails unless its own
+last event ends there.
 
-The format ``pravega``: reads a stream in batches or continuously, and writes to it.
-
-Determine the end of the next micro-batch of a stream.
-
-A batch never contains both a segment and one of its successors: Spark reads a batch in parallel, so events of one key
-would arrive in any order. A successor begins after earlier batches have read the segments before it to their ends.
+A micro-batch never contains both a segment and one of its successors: Spark reads a batch in parallel, so events of
+one key would arrive in any order. A successor begins after earlier batches have read the segments before it to their
+ends.
 """
 
 from __future__ import annotations

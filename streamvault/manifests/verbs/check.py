@@ -1,7 +1,4 @@
-"""The *check* command.
-
-Reads back archived data that have not been read back yet, and finds how far an archive has been read back.
-"""
+"""The *check* command; reading back what has not been read back yet, and how far an archive has been."""
 
 from __future__ import annotations
 

@@ -1,14 +1,12 @@
-"""The *hold* and *release* commands: keep a generation, and all later ones, from expiring.
-
-The *delete* command: deletes an archive, for good.
+"""The *delete* command, which deletes an archive for good; *hold*, which keeps generations, and *release*.
 
 An archive's keys are the stream's positions, so what a late deletion removes could be what a new archive has written
 there. So an address is never used again: the newest decision says that the archive was deleted, and stays.
 
-What another run publishes meanwhile must not go unseen. So a decision first stops all publications (*begun*). What the
-archive then has is compared with what was found before. Only if nothing was added is the deletion decided, by the next
-decision; else the first is taken back. A run looks for a deletion once more after it has published, so what it reports
-as archived is either seen here, or in force.
+What another run publishes meanwhile must not go unseen. So a decision first stops all publications (*begun*). What
+the archive then has is compared with what was found before. Only if nothing was added is the deletion decided, by the
+next decision; else the first is taken back. A run looks for a deletion once more after it has published, so what it
+reports as archived is either seen here, or in force.
 """
 
 from __future__ import annotations

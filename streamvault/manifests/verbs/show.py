@@ -1,7 +1,4 @@
-"""The *ls* and *show* commands.
-
-The *get* command: one event of an archive.
-"""
+"""The *ls*, *show* and *get* commands."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Appends to one segment: first the data, then the state.
+"""The embedded store: the interface of `StreamStore` over one folder.
 
-The embedded store: the interface of `StreamStore` over one folder.
+An append writes first the data, then the state.
 """
 
 from __future__ import annotations
