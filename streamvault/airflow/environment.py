@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.scopes.declared import parse_flag
+from streamvault.scopes.entries import parse_flag
 
 
 def changed(before: Mapping[str, str], variables: Mapping[str, str | None]) -> dict[str, str]:

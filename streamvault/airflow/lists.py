@@ -18,7 +18,7 @@ from streamvault.common.errors import Problem
 from streamvault.exporter.reports import RotateOptions
 from streamvault.objectstore.uri import RootAddress
 from streamvault.replication.reports import ReplicateOptions
-from streamvault.scopes.declared import (
+from streamvault.scopes.entries import (
     DeclaredList,
     ListEntry,
     ReplicaTaskOptions,

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from streamvault.airflow.environment import flag
 from streamvault.common.options import Options, command_line
-from streamvault.scopes.declared import entry_fields
+from streamvault.scopes.entries import entry_fields
 
 
 @dataclass(frozen=True, slots=True)

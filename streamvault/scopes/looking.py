@@ -25,7 +25,8 @@ from streamvault.inspect.streams import ScopeState, Servers, look_at_scope
 from streamvault.manifests.verbs.overview import Overview, overview_of
 from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
 from streamvault.objectstore.uri import RootAddress
-from streamvault.scopes.declared import DeclaredCalls, has_key, load_declared
+from streamvault.scopes.declared import DeclaredCalls, has_key
+from streamvault.scopes.entries import load_declared
 from streamvault.scopes.uri import ScopePattern
 from streamvault.sources.comparing import bytes_before, check_gaps, held_below
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream

@@ -144,7 +144,7 @@ def test_each_verb_runs_with_its_own_login(
         log_in("compact")
         assert compact_archive(archive, master="inline").runs
         with monkeypatch.context() as later:
-            for module in ("manifests.merging", "rotation.compact"):
+            for module in ("manifests.merging", "exporter.compact"):
                 later.setattr(f"streamvault.{module}.now_utc", lambda: now_utc() + timedelta(days=1))
             assert bool(compact_archive(archive, master="inline").objects_deleted) == (layout == "chunks")
         log_in("convert")

@@ -179,7 +179,7 @@ def test_errors_are_one_line(vault: Vault, tmp_path: Path, monkeypatch: pytest.M
     )
     assert ran("report", f"{vault.root}/none", "-o", str(file), code=5).err.count("\n") == 1
     for module in ("page", "charts"):
-        monkeypatch.delitem(sys.modules, f"streamvault.report.{module}", raising=False)
+        monkeypatch.delitem(sys.modules, f"streamvault.inspect.{module}", raising=False)
     monkeypatch.delattr("streamvault.inspect.page", raising=False)
     monkeypatch.setitem(sys.modules, "altair", None)
     assert "pip install 'streamvault[report]'" in ran("report", vault.archive, "-o", str(file), code=2).err

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from streamvault.cli import main
-from streamvault.scopes.declared import line_of
+from streamvault.scopes.entries import line_of
 from testkit.scenes import NAMES, Scopes
 from tests.told import Ran
 
@@ -162,7 +162,7 @@ def test_the_line_in_a_long_file_is_found_without_reading_it_for_each_line(monke
     read: list[int] = []
     really = tomllib.loads
     monkeypatch.setattr(
-        "streamvault.scopes.declared.tomllib.loads", lambda text: read.append(len(text)) or really(text)
+        "streamvault.scopes.entries.tomllib.loads", lambda text: read.append(len(text)) or really(text)
     )
     tables = "".join(f'[[streams]]\nstream = "local:///a/b/{number}"\n' for number in range(500)) + "unknown = 1\n"
     array = "streams = [\n" + '{ stream = "local:///a/b/c" },\n' * 1000 + "]\nunknown = 1\n"

@@ -29,7 +29,7 @@ from streamvault.airflow.operators import ReplicateStreamOperator, RotateArchive
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.importer.target import take_lease
-from streamvault.scopes.declared import TaskOptions
+from streamvault.scopes.entries import TaskOptions
 from streamvault.streamstore.ledger import Ledger
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
