@@ -398,5 +398,5 @@ def test_sweep_that_deletes_what_it_saw_before_is_found(monkeypatch: pytest.Monk
 
 def test_sweep_that_does_not_ask_what_only_a_target_has_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Leftovers, "_check_target", lambda *_, **__: None)
-    found = [run(Schedule("events/scaled", ("copy", "sweep"), (Step(0, at), Step(1)))) for at in range(8, 30, 4)]
+    found = [run(Schedule("events/scaled", ("copy", "sweep"), (Step(0, at), Step(1)))) for at in range(8, 60, 4)]
     assert any("HARMED" in one.kinds for one in found)
