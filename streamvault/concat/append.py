@@ -44,7 +44,7 @@ from streamvault.importer.target import (
     target_exists_error,
 )
 from streamvault.runner.opening import Tasks
-from streamvault.sources.identity import AnotherSource, SourcePosition
+from streamvault.sources.identity import AnotherSource
 from streamvault.sources.source import Source
 from streamvault.sources.sources import StreamSource
 from streamvault.streamstore.byte_source import SourceTruncated
@@ -829,7 +829,7 @@ class RangePlanner(StitchPlanner):
                 self.warnings.append(f"{source.uri} was truncated beyond the beginning of a range")
             if newest is None:
                 look.parts(begin, end, known=() if begin == given else (begin,))
-            found.append(SourceCuts(source.uri, begin, SourcePosition.at(look, end, before.to if before else None)))
+            found.append(SourceCuts(source.uri, begin, self.sources.position(0, end, before.to if before else None)))
         return found
 
 

@@ -308,10 +308,22 @@ class Sources:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = sources
+        self._seen = [_position(source.look()) for source in sources]
         self.looks: Sequence[SourceState] = [source.look() for source in sources]
         for source, look in zip(sources, self.looks, strict=True):
             if look.content == "bytes":
                 raise Usage("an archive of a byte stream has no events to append", where=source.uri)
+
+    def position(self, index: int, cut: StreamCut, before: SourcePosition | None) -> SourcePosition:
+        """Return the position of a cut in a source; see `SourcePosition.at`.
+
+        Args:
+            index: the source's place among the sources.
+            cut: the cut.
+            before: the position that it is continued from, if any.
+        """
+        uri = self.sources[index].uri
+        return SourcePosition.at(self.looks[index], cut, before, earlier=self._seen[index], uri=uri)
 
     def look_at(self, part: SourceCuts) -> SourceState:
         """Return the source of a part as it was looked at."""
@@ -346,6 +358,10 @@ class Sources:
                     for piece in pieces
                 ]
         return dict(sorted(found.items()))
+
+
+def _position(look: SourceState) -> SourcePosition:
+    return SourcePosition.at(look, look.described.tail, None, earlier=None)
 
 
 def _last(planned: SourcePosition, segment: SegmentId, parts: Sequence[SourcePart]) -> LastBytes | None:
@@ -639,7 +655,7 @@ class StitchPlanner:
                 )
         if self._to_cut is not None:
             look.parts(begin, self._to_cut, known=(begin,))  # checks the cut
-        end = SourcePosition.at(look, self._to_cut or described.tail, before.to if before else None)
+        end = self.sources.position(index, self._to_cut or described.tail, before.to if before else None)
         return SourceCuts(source.uri, begin, end)
 
     def _by_source(self, parts: Iterable[SourceCuts]) -> list[dict[SegmentId, list[Stretch]]]:

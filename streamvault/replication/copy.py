@@ -159,7 +159,11 @@ class Pair:
             ranges[old] = CopiedRange(start, end, self._shift(old, new, start, end, compare=compare))
         size = sum(end - start for start, end in live.values())
         behind = sum(self._behind(old, ranges, segments) for old in self.content.parts)
-        return Copied(copied, segments, dict(sorted(ranges.items())), size, behind)
+        unknown = sum(held.end - held.start for held in ranges.values() if held.shift is None)
+        what = (
+            f"{unknown} bytes of the copy equal nothing that the source has: it was truncated since, or is another one"
+        )
+        return Copied(copied, segments, dict(sorted(ranges.items())), size, behind, warnings=(what,) if unknown else ())
 
     def _segments(self) -> Mapping[SegmentId, SegmentId]:
         """Return the source's segment → the copy's."""
@@ -415,7 +419,7 @@ class CopyJob(Mirror):
         self._progress.end()
         left = copied.bytes - plan.bytes
         warning = f"{left} bytes of the copy were not compared, as the source was truncated since"
-        return replace(copied, read_back=not left, warnings=(warning,) if left else ())
+        return replace(copied, read_back=not left, warnings=(*copied.warnings, *([warning] if left else [])))
 
     def _other_error(self, described: StreamDescription) -> Conflict:
         """Return the error for a stream that is not a finished copy with these cuts and options."""

@@ -38,6 +38,7 @@ from streamvault.streamstore.errors import (
     SegmentTruncated,
     StreamChanged,
     StreamExists,
+    StreamNotSealed,
 )
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamDescription
@@ -204,8 +205,7 @@ class _Move:
             report = replace(report, bytes=self._verify(lease, progress))
             lease.confirm()
             self._check_new()
-            with suppress(StreamChanged, NoSuchStream):
-                self._source.stream.store.delete(self._source.name, first=old.epochs[0])
+            self._delete_compared(old)
         warnings = (*promotion_warnings(record), *group_warnings(groups))
         if not self._options.no_tombstone and (left := self._leave_tombstone()):
             warnings = (*warnings, left)
@@ -217,6 +217,27 @@ class _Move:
             forget_seal(self._source.stream, record.source_first)
         self._replica.forget()
         return report
+
+    def _delete_compared(self, old: StreamDescription) -> None:
+        """Delete the old stream, but no open one and none that has another end: nobody has compared that.
+
+        Raises:
+            Conflict: the old stream is another one now.
+        """
+        try:
+            now = self._source.stream.describe()
+            if (now.sealed, now.tail, now.epochs) == (True, old.tail, old.epochs):
+                self._source.stream.store.delete(self._source.name, first=old.epochs[0], only_sealed=True)
+                return
+        except (StreamChanged, NoSuchStream):
+            return
+        except StreamNotSealed:
+            pass
+        raise Conflict(
+            "the stream is another one than was moved: it was deleted and created again, so it stays",
+            where=self._source.uri,
+            todo=f"Run 'streamvault promote {self._replica.uri}' to use the new stream as it is.",
+        )
 
     def planned_groups(self) -> tuple[CarriedGroup, ...]:
         """Return the reader groups that are to come along."""

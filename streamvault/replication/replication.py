@@ -54,7 +54,7 @@ from streamvault.replication.replica import (
 from streamvault.runner.inline import InlineRunner
 from streamvault.runner.opening import Tasks
 from streamvault.runner.runner import Runner
-from streamvault.sources.identity import COMPARED_SEGMENTS, SourcePosition
+from streamvault.sources.identity import COMPARED_SEGMENTS, AnotherSource, SourcePosition
 from streamvault.sources.source import Source, SourceState, bytes_after
 from streamvault.sources.sources import StreamSource
 from streamvault.streamstore.byte_source import SourceTruncated
@@ -400,6 +400,7 @@ class Mirror:
         self.target = target
         self.reach = Reach(source, replica, options.offsets)
         self.moved_bytes = 0
+        self._seen: SourcePosition | None = None  # of an earlier look than the one that is copied
         self._options = options
         self._progress = progress
         self._tasks = tasks
@@ -443,6 +444,7 @@ class Mirror:
             look = self.source.look()
             self.target.check_same(look)
         planned = self.plan(look)
+        self._seen = SourcePosition.at(look, planned.content.tail, None, earlier=self._seen, most=self.recognized_by)
         check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
         if unfinished is not None and not self.target.is_new:
             self.check_reach(look, unfinished)
@@ -509,7 +511,13 @@ class Mirror:
         run, record = self.run(planned), self.replica.record
         # before the target is compared, so that both are the same stream
         before = None if record is None else record.reading
-        reading = SourcePosition.at(look, planned.content.tail, before, most=self.recognized_by)
+        try:
+            reading = SourcePosition.at(
+                look, planned.content.tail, before, earlier=self._seen or before, most=self.recognized_by
+            )
+        except AnotherSource:
+            raise self.target.recreated_error() from None
+        self._seen = reading
         if unfinished is not None:
             run.check_unfinished(unfinished, self.compared_bytes)
         runner = self.runner(look, unfinished)

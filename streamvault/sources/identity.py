@@ -200,7 +200,16 @@ class SourcePosition:
     _look: SourceState | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def at(cls, look: SourceState, cut: StreamCut, before: Self | None, *, most: int | None = None) -> Self:
+    def at(
+        cls,
+        look: SourceState,
+        cut: StreamCut,
+        before: Self | None,
+        *,
+        earlier: Self | None,
+        uri: str = "",
+        most: int | None = None,
+    ) -> Self:
         """Take the position of a cut in a source; at most 4 KiB of each segment are read.
 
         If a segment has no bytes before the cut, its predecessors' last bytes are taken. What cannot be read, as the
@@ -210,10 +219,15 @@ class SourcePosition:
             look: the source.
             cut: the cut.
             before: the position that it was continued from, with which the source was compared; None if there is none.
+            earlier: a position that was taken before this look; the source is compared with it once more after its
+                bytes were read. Without one, a source that is replaced between the look and the reading has the cut of
+                one stream and the bytes of another, and every later comparison agrees.
+            uri: the source's URI, for the message.
             most: how many segments to read at most; None for all.
 
         Raises:
             SourceTruncated: the source was truncated since this look.
+            AnotherSource: it is not the one of the earlier position.
             Problem: it cannot be read.
         """
         described = look.described
@@ -230,6 +244,8 @@ class SourcePosition:
         ]
         left = last_at_each_key(described, cut, held) - {one.segment for one in witness}
         kept = [one for one in (before.witness if before else ()) if one.segment in left]
+        if earlier is not None and (difference := earlier.difference(look)):
+            raise another_source(difference, uri)
         return cls(cut, history_digest(described.epochs), (*witness, *kept), look)
 
     def reached(self, look: SourceState, uri: str, todo: str = "") -> StreamCut:

@@ -139,7 +139,7 @@ class WriteLog(TransactionLog[NamedWrite]):
 
     def _position(self) -> SourcePosition:
         look, before = self._source.look(), self.last.reached if self.last else None
-        return SourcePosition.at(look, look.described.tail, before, most=COMPARED_SEGMENTS)
+        return SourcePosition.at(look, look.described.tail, before, earlier=before, most=COMPARED_SEGMENTS)
 
 
 def write_rows(writing: Writing, transactions: Transactions, batches: Iterator[pa.RecordBatch]) -> Written | None:

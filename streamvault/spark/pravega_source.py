@@ -409,7 +409,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, store: StreamStore, described: StreamDescription, cut: StreamCut, before: SourcePosition | None
     ) -> dict[str, Any]:
         look = self._look(store, described)
-        known = SourcePosition.at(look, cut, before, most=COMPARED_SEGMENTS).to_json()
+        known = SourcePosition.at(look, cut, before, earlier=before, most=COMPARED_SEGMENTS).to_json()
         return {**known.pop("to"), _KNOWN_BY: known}
 
     def _cut(

@@ -479,16 +479,19 @@ class StreamStore(ABC):
         """
 
     @abstractmethod
-    def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
+    def delete(self, stream: StreamName, *, first: Epoch | None = None, only_sealed: bool = False) -> None:
         """Seal the stream if necessary and delete it with its data.
 
         Args:
             stream: the stream.
             first: its first epoch as seen by the caller. A recreated stream continues the segment numbers, so a late
                 caller cannot delete it. None for any stream of this name.
+            only_sealed: the caller has seen it sealed, so do not delete an open one. In a cluster that was rebuilt,
+                numbers begin again, and a recreated stream can have the same first epoch.
 
         Raises:
             StreamChanged: the stream seen by the caller was deleted and recreated.
+            StreamNotSealed: with ``only_sealed``, it is open.
         """
 
     @abstractmethod

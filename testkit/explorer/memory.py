@@ -531,10 +531,10 @@ class MemoryStreams(StreamStore):
 
         _call(self._gate, "seal", str(stream), seal)
 
-    def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
+    def delete(self, stream: StreamName, *, first: Epoch | None = None, only_sealed: bool = False) -> None:
         def delete() -> None:
             state = self._cluster.find(stream)
-            check_first(state.record, first)
+            check_first(state.record, first, only_sealed=only_sealed)
             self._cluster.numbers[stream] = max(segment.number for segment in state.record.current.segments) + 1
             del self._cluster.scopes[stream.scope][stream.stream]
             self._cluster.lost(stream, state, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -25,6 +25,7 @@ from streamvault import (
     follow_stream,
     import_stream,
     join_streams,
+    move_stream,
     replicate_stream,
     request_restore,
     work_queue,
@@ -36,8 +37,10 @@ from streamvault.concat.copy_events import EventCopying
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.reports import ExportOptions
 from streamvault.exporter.run import ExportRun
+from streamvault.replication.move import _Move
 from streamvault.sources import identity
 from streamvault.sources.identity import AnotherSource
+from streamvault.sources.sources import LiveState
 from streamvault.spark.pravega_sink import PravegaStreamSink
 from streamvault.spark.pravega_source import PravegaDataSource, PravegaStreamReader
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
@@ -50,6 +53,7 @@ from streamvault.streamstore.model import (
     SegmentId,
     StreamConfiguration,
     StreamCut,
+    StreamDescription,
     StreamName,
 )
 from streamvault.streamstore.store import Transaction, Transactions, Written
@@ -408,6 +412,70 @@ def _emptied(place: Replaced, *, history: bool) -> None:
     with place.vault.store as store:
         ranges = [KeyRange(0.0, 0.25 if history else 0.75), KeyRange(0.25 if history else 0.75, 1.0)]
         store.scale(SOURCE, list(store.describe(SOURCE).tail.offsets), ranges)
+
+
+@pytest.mark.parametrize("verb", ["append", "join", "copy", "replicate"])
+@pytest.mark.parametrize("call", range(1, 9))
+def test_source_that_is_replaced_between_the_look_and_its_bytes_is_not_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, call: int
+) -> None:
+    """Its tail lies inside an event of the other one, and the bytes that identify it are the other one's."""
+    monkeypatch.setattr("streamvault.streamstore.lease.PATIENCE_SECONDS", 0.05)
+    place, calls, last = Replaced(tmp_path), count(1), LiveState.last
+    place.make(*OLD)
+    place.make_target()
+
+    def late(look: LiveState, *given: Any) -> Any:
+        if next(calls) == call:
+            place.make(*OTHERS["longer"])
+        return last(look, *given)
+
+    monkeypatch.setattr(LiveState, "last", late)
+    with suppress(Conflict):
+        CONTINUED[verb][0](place, place.source)
+    monkeypatch.undo()
+    with LocalStore(tmp_path / "target") as store:
+        for name in store.list_streams("scope"):
+            assert {payload for _, payload in events_of(store, name)} in ({*()}, {*OLD}, {*OTHERS["longer"]})
+
+
+@pytest.mark.parametrize("before", [(_Move, "_delete_compared"), (LocalStore, "delete")], ids=["look", "deletion"])
+def test_stream_that_is_made_again_after_it_was_compared_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: tuple[object, str]
+) -> None:
+    """It is open, and has the numbers of the one that was moved, as in a cluster that was rebuilt."""
+    place = Replaced(tmp_path)
+    place.make(*OLD)
+    place.make_target()
+    owner, name = before
+    real = getattr(owner, name)
+
+    def late(self: Any, what: Any, **options: Any) -> Any:
+        if SOURCE in (what, getattr(what, "name", None)):
+            place.make(*OTHERS["longer"])
+        return real(self, what, **options)
+
+    monkeypatch.setattr(owner, name, late)
+    with pytest.raises(Conflict, match="is another one than was moved"):
+        move_stream(place.source, place.target + "-moved", master="inline[2]")
+    assert set(place.vault.payloads(SOURCE)) == {*OTHERS["longer"]}
+    assert not place.vault.describe(SOURCE).sealed
+
+
+def test_sealed_stream_that_was_never_compared_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, really = Replaced(tmp_path), _Move._delete_compared
+    place.make(*OLD)
+    place.make_target()
+
+    def late(move: _Move, old: StreamDescription) -> None:
+        place.make(*OTHERS["longer"])
+        place.vault.seal(SOURCE)
+        really(move, old)
+
+    monkeypatch.setattr(_Move, "_delete_compared", late)
+    with pytest.raises(Conflict, match="is another one than was moved"):
+        move_stream(place.source, place.target + "-moved", master="inline[2]")
+    assert set(place.vault.payloads(SOURCE)) == {*OTHERS["longer"]}
 
 
 @pytest.mark.parametrize("other_history", [False, True])

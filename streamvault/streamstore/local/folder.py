@@ -29,6 +29,7 @@ from streamvault.streamstore.errors import (
     NoSuchStream,
     SegmentTruncated,
     StreamChanged,
+    StreamNotSealed,
     StreamStoreError,
 )
 from streamvault.streamstore.local.files import (
@@ -485,14 +486,17 @@ class StreamFolder:
             raise NoSuchStream("no such stream", where=f"local://{self.root}/{self.stream}") from None
 
 
-def check_first(record: StreamRecord, first: Epoch | None) -> None:
-    """Reject a stream that was recreated since the caller read it.
+def check_first(record: StreamRecord, first: Epoch | None, *, only_sealed: bool = False) -> None:
+    """Reject a stream that was recreated since the caller read it, or that is open although it was sealed then.
 
     Raises:
         StreamChanged: its first epoch is another one than given.
+        StreamNotSealed: with ``only_sealed``, it is open.
     """
     if first is not None and first != record.epochs[0]:
         raise StreamChanged("the stream was deleted and recreated", where=str(record.stream))
+    if only_sealed and not record.sealed:
+        raise StreamNotSealed("the stream is not sealed", where=str(record.stream), todo="Seal it first.")
 
 
 def check_live(record: StreamRecord, segment: SegmentId) -> None:

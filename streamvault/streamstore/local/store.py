@@ -565,12 +565,12 @@ class LocalStore(StreamStore):
                 save_record(folder.path, replace(record, sealed=True, transactions=transactions))
                 remove_ended(folder.path, transactions)
 
-    def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
+    def delete(self, stream: StreamName, *, first: Epoch | None = None, only_sealed: bool = False) -> None:
         """See `StreamStore.delete`; a later stream of this name continues the segment numbers."""
         folder = self._folder(stream)
         with self._scope(stream.scope) as scope, locked(scope):
             with folder.locked() as record:
-                check_first(record, first)
+                check_first(record, first, only_sealed=only_sealed)
                 numbers = self._numbers(stream.scope)
                 numbers[stream.stream] = max(segment.number for segment in record.current.segments) + 1
                 path = self._numbers_path(stream.scope)

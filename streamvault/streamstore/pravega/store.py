@@ -422,7 +422,7 @@ class PravegaStore(StreamStore):
 
         _insist(attempt)
 
-    def delete(self, stream: StreamName, *, first: Epoch | None = None) -> None:
+    def delete(self, stream: StreamName, *, first: Epoch | None = None, only_sealed: bool = False) -> None:
         """Seal and delete the current stream, but never one recreated under its name.
 
         The controller deletes by name, and only sealed streams. So a sealed stream is not sealed again: however late
@@ -440,12 +440,12 @@ class PravegaStore(StreamStore):
         def attempt() -> None:
             nonlocal sealed
             if not is_gone():
-                if not sealed:
+                if not sealed and not only_sealed:
                     self._controller.seal_stream(stream)
                 sealed = False  # should it be refused, it is sealed again
                 self._controller.delete_stream(stream, is_gone)
 
-        _insist(attempt, StreamNotSealed)
+        _insist(attempt, *(() if only_sealed else (StreamNotSealed,)))
 
     def _check_first(self, stream: StreamName, first: Epoch | None) -> None:
         """Raise `StreamChanged` if the stream was made again since its first epoch was seen."""

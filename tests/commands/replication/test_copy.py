@@ -66,6 +66,19 @@ def test_finished_copy_is_left_alone(streams: Streams, ran: Ran) -> None:
     assert not streams.is_sealed()
 
 
+def test_shifted_copy_that_equals_nothing_in_its_source_is_warned_of(streams: Streams) -> None:
+    """A user has written to it; or, which looks the same, its source was truncated and written to since."""
+    streams.remake()
+    streams.add(b"an event before the head")
+    streams.truncate()
+    streams.add(*(b"%d of some events" % number for number in range(100)))
+    streams.copy(offsets="shift")
+    assert streams.copy(offsets="shift").warnings == ()
+    streams.add_last(b"a user's", name=TARGET)
+    [warning] = streams.copy(offsets="shift").warnings
+    assert re.fullmatch(r"[0-9]+ bytes of the copy equal nothing that the source has: .*", warning)
+
+
 @pytest.mark.parametrize("options", [{}, {"offsets": "shift"}, {"numbers": "map"}])
 def test_part_between_two_cuts_is_copied(streams: Streams, options: dict[str, str]) -> None:
     events = streams.events()

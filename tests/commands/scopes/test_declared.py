@@ -161,9 +161,7 @@ def test_lines_of_values() -> None:
 def test_the_line_in_a_long_file_is_found_without_reading_it_for_each_line(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     really = tomllib.loads
-    monkeypatch.setattr(
-        "streamvault.scopes.entries.tomllib.loads", lambda text: read.append(len(text)) or really(text)
-    )
+    monkeypatch.setattr("streamvault.scopes.entries.tomllib.loads", lambda text: read.append(len(text)) or really(text))
     tables = "".join(f'[[streams]]\nstream = "local:///a/b/{number}"\n' for number in range(500)) + "unknown = 1\n"
     array = "streams = [\n" + '{ stream = "local:///a/b/c" },\n' * 1000 + "]\nunknown = 1\n"
     for text, path, line in ((tables, ("streams", 499, "unknown"), 1001), (array, ("unknown",), 1003)):
