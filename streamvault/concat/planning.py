@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from pydantic import PlainSerializer, PlainValidator
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import task_progress
 from streamvault.importer.fill import FOREIGN_APPENDS
+from streamvault.importer.target import look_again
 from streamvault.runner.opening import Tasks
 from streamvault.sources.identity import LastBytes, Position, SourcePosition, another_source, bytes_differ
 from streamvault.sources.source import Source, SourcePart, SourceState
@@ -299,6 +301,8 @@ class Sources:
 
     Args:
         sources: the sources, none of which is given twice.
+        identified: look at them twice, so that `position` can compare what it takes with the earlier look; False if it
+            is not called.
 
     Raises:
         NoSuchStream, NoSuchArchive: one does not exist.
@@ -306,16 +310,16 @@ class Sources:
         Usage: one is the archive of a byte stream, which has no events.
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source], *, identified: bool = True) -> None:
         self.sources = sources
-        self._seen = [_position(source.look()) for source in sources]
+        self._seen = [look_again(partial(_tail_of, source), SourceTruncated) for source in sources if identified]
         self.looks: Sequence[SourceState] = [source.look() for source in sources]
         for source, look in zip(sources, self.looks, strict=True):
             if look.content == "bytes":
                 raise Usage("an archive of a byte stream has no events to append", where=source.uri)
 
     def position(self, index: int, cut: StreamCut, before: SourcePosition | None) -> SourcePosition:
-        """Return the position of a cut in a source; see `SourcePosition.at`.
+        """Return the position of a cut in an identified source; see `SourcePosition.at`.
 
         Args:
             index: the source's place among the sources.
@@ -360,7 +364,8 @@ class Sources:
         return dict(sorted(found.items()))
 
 
-def _position(look: SourceState) -> SourcePosition:
+def _tail_of(source: Source) -> SourcePosition:
+    look = source.look()
     return SourcePosition.at(look, look.described.tail, None, earlier=None)
 
 
@@ -562,7 +567,7 @@ class StitchPlanner:
 
     def check_sources(self, record: StitchRecord, *, again: bool = False) -> None:
         """Check that the sources are those of a record, if so asked as they are now; errors as `Sources.stretches`."""
-        looks = Sources(self.sources.sources) if again else self.sources
+        looks = Sources(self.sources.sources, identified=False) if again else self.sources
         for part in record.parts:
             part.between(looks.look_at(part))
 

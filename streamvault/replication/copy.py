@@ -161,7 +161,7 @@ class Pair:
         behind = sum(self._behind(old, ranges, segments) for old in self.content.parts)
         unknown = sum(held.end - held.start for held in ranges.values() if held.shift is None)
         what = (
-            f"{unknown} bytes of the copy equal nothing that the source has: it was truncated since, or is another one"
+            f"{unknown} bytes of the copy match nothing in the source: it was truncated since, or is a different stream"
         )
         return Copied(copied, segments, dict(sorted(ranges.items())), size, behind, warnings=(what,) if unknown else ())
 

@@ -234,7 +234,7 @@ class _Move:
         except StreamNotSealed:
             pass
         raise Conflict(
-            "the stream is another one than was moved: it was deleted and created again, so it stays",
+            "the stream is not the one that was moved: it was deleted and created again, so it stays",
             where=self._source.uri,
             todo=f"Run 'streamvault promote {self._replica.uri}' to use the new stream as it is.",
         )

@@ -444,13 +444,27 @@ class Mirror:
             look = self.source.look()
             self.target.check_same(look)
         planned = self.plan(look)
-        self._seen = SourcePosition.at(look, planned.content.tail, None, earlier=self._seen, most=self.recognized_by)
+        self._identify(planned, None)
         check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
         if unfinished is not None and not self.target.is_new:
             self.check_reach(look, unfinished)
             with look.reading("replicated"):
                 self.run(planned).check_unfinished(unfinished)
         return planned
+
+    def _identify(self, planned: Planned, before: SourcePosition | None) -> SourcePosition:
+        """Return what identifies the source that a plan is of, after comparing that with an earlier look.
+
+        Raises:
+            Conflict: it is another one than at the earlier look.
+            SourceTruncated: it was truncated since the look of the plan.
+        """
+        tail, earlier = planned.content.tail, self._seen or before
+        try:
+            self._seen = SourcePosition.at(planned.look, tail, before, earlier=earlier, most=self.recognized_by)
+        except AnotherSource:
+            raise self.target.recreated_error() from None
+        return self._seen
 
     def plan(self, look: SourceState) -> Planned:
         """Plan what the target gets of a source."""
@@ -511,13 +525,7 @@ class Mirror:
         run, record = self.run(planned), self.replica.record
         # before the target is compared, so that both are the same stream
         before = None if record is None else record.reading
-        try:
-            reading = SourcePosition.at(
-                look, planned.content.tail, before, earlier=self._seen or before, most=self.recognized_by
-            )
-        except AnotherSource:
-            raise self.target.recreated_error() from None
-        self._seen = reading
+        reading = self._identify(planned, before)
         if unfinished is not None:
             run.check_unfinished(unfinished, self.compared_bytes)
         runner = self.runner(look, unfinished)

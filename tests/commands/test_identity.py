@@ -32,7 +32,7 @@ from streamvault import (
     write_table,
 )
 from streamvault.common.errors import Conflict
-from streamvault.concat import copy_events as event_keys
+from streamvault.concat import copy_events
 from streamvault.concat.copy_events import EventCopying
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.reports import ExportOptions
@@ -456,7 +456,7 @@ def test_stream_that_is_made_again_after_it_was_compared_is_not_deleted(
         return real(self, what, **options)
 
     monkeypatch.setattr(owner, name, late)
-    with pytest.raises(Conflict, match="is another one than was moved"):
+    with pytest.raises(Conflict, match="is not the one that was moved"):
         move_stream(place.source, place.target + "-moved", master="inline[2]")
     assert set(place.vault.payloads(SOURCE)) == {*OTHERS["longer"]}
     assert not place.vault.describe(SOURCE).sealed
@@ -473,7 +473,7 @@ def test_sealed_stream_that_was_never_compared_is_not_deleted(tmp_path: Path, mo
         really(move, old)
 
     monkeypatch.setattr(_Move, "_delete_compared", late)
-    with pytest.raises(Conflict, match="is another one than was moved"):
+    with pytest.raises(Conflict, match="is not the one that was moved"):
         move_stream(place.source, place.target + "-moved", master="inline[2]")
     assert set(place.vault.payloads(SOURCE)) == {*OTHERS["longer"]}
 
@@ -550,8 +550,8 @@ def test_source_that_is_replaced_between_batches_is_not_copied(
 ) -> None:
     place = Replaced(tmp_path)
     place.make(*OLD)
-    monkeypatch.setattr(event_keys, "BATCH_BYTES", 1)
-    monkeypatch.setattr(event_keys, "LEAST_BYTES", 1)
+    monkeypatch.setattr(copy_events, "BATCH_BYTES", 1)
+    monkeypatch.setattr(copy_events, "LEAST_BYTES", 1)
     real, batches = EventCopying._put, count(1)
 
     def filled(self: EventCopying, *arguments: Any) -> Any:
