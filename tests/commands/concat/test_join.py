@@ -13,7 +13,8 @@ import pytest
 from streamvault import append_streams, copy_stream, export_stream, import_stream, join_streams
 from streamvault.cli import main
 from streamvault.common.errors import Conflict, Overtaken
-from streamvault.concat.append import NewTarget, Stitching, StitchTarget
+from streamvault.concat.append import NewTarget
+from streamvault.concat.stitching import Stitching, StitchTarget
 from streamvault.importer.target import TargetTaken
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import RetentionKind, Scaling, StreamCut, StreamName
