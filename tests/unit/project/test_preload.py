@@ -91,7 +91,7 @@ def test_what_pyarrow_keeps_is_set_before_it_is_loaded(module: str) -> None:
     assert "1000" in loaded_by(f"{DELAY}\nimport {module}, pyarrow")
 
 
-def test_sparkrun_names_no_module_of_the_rooms_above_it() -> None:
+def test_runner_names_no_module_of_the_packages_above_it() -> None:
     files = list(Path(*streamvault.runner.__path__).rglob("*.py"))
     assert len(files) > 10
     assert [file.name for file in files if re.search(r"[\"']streamvault\.(?!sparkrun)", file.read_text())] == []
