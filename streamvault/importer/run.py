@@ -34,11 +34,12 @@ from streamvault.importer.target import (
     reporting_lost_lease,
     target_exists_error,
 )
+from streamvault.layouts.archived_range import digest_of
 from streamvault.runner.inline import InlineRunner
 from streamvault.runner.runner import Runner
 from streamvault.sources.identity import last_at_each_key
 from streamvault.sources.source import SourcePart
-from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
 from streamvault.streamstore.lease import Lease, last_heartbeat
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.uri import OpenStream
@@ -312,6 +313,19 @@ class ImportRun:
         finished = time.monotonic()
         progress.end()
         return Restored(target.resumed, events, size, self._moved, self._segments, finished)
+
+    def digest(self, segment: SegmentId, start: int, end: int) -> str:
+        """Return the SHA-256 of what the target has of some bytes of a segment of the source, hexadecimal.
+
+        Raises:
+            NoSuchSegment, SegmentTruncated: the target does not have all of them.
+            SegmentTooShort: its segment is shorter.
+        """
+        plan, new = self._plan.segments.get(segment), self._segments.get(segment)
+        if plan is None or new is None or start - plan.shift < plan.head:
+            raise NoSuchSegment("the target does not have these bytes", where=f"{self._target.uri}/{segment}")
+        target = self._target
+        return digest_of(target.store.read(target.name, new, start - plan.shift, end - plan.shift))
 
     def take(self, lease: Lease) -> Target:
         """Create the target, or resume it, with the lease on it; nothing is appended yet.

@@ -407,6 +407,11 @@ class Replica:
         """Delete the ledger that was read."""
         self._ledger.delete()
 
+    def retire(self) -> None:
+        """Delete the ledger that was read or written, unless another run has recorded something in it since."""
+        with suppress(LedgerConflict):
+            self._ledger.retire()
+
     def choose_retention(self, retention: KeptRetention) -> None:
         """Note that the promoted stream gets no retention policy, if `retention` is ``"off"``.
 

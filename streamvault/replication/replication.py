@@ -15,7 +15,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,7 +53,7 @@ from streamvault.replication.replica import (
 from streamvault.runner.inline import InlineRunner
 from streamvault.runner.opening import Tasks
 from streamvault.runner.runner import Runner
-from streamvault.sources.identity import COMPARED_SEGMENTS, AnotherSource, SourcePosition
+from streamvault.sources.identity import COMPARED_SEGMENTS, AnotherSource, SourcePosition, compare_witness
 from streamvault.sources.source import Source, SourceState, bytes_after
 from streamvault.sources.sources import StreamSource
 from streamvault.streamstore.byte_source import SourceTruncated
@@ -260,7 +259,11 @@ class ReplicaTarget:
             self.begin(described, target.first_segment_id, reading)
             if is_new:
                 # another run may have finished the target, and deleted its ledger, before this one began a ledger anew
-                target.check_unfinished()
+                try:
+                    target.check_unfinished()
+                except (TargetTaken, NoSuchStream, NoSuchScope):
+                    self._replica.retire()
+                    raise
         return target
 
     def begin(self, described: StreamDescription, first: str, reading: SourcePosition | None = None) -> None:
@@ -535,8 +538,11 @@ class Mirror:
                 run.fill(target, lease, runner, self._progress)
         finally:
             self.moved_bytes += run.moved_bytes
-        with suppress(NoSuchStream, NoSuchScope, NoSuchArchive):  # what is gone cannot be compared any more
+        try:
             self.target.check_same(self.source.look())
+        except (NoSuchStream, NoSuchScope, NoSuchArchive):  # it may have been replaced before it was deleted
+            if compare_witness(run.digest, reading.witness)[1]:
+                raise self.target.recreated_error() from None
         return planned, run, target
 
 

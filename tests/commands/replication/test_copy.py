@@ -169,6 +169,31 @@ def test_source_of_a_rebuilt_cluster_is_found_before_the_copy_is_finished(
         assert is_own(store.describe(TARGET).configuration)
 
 
+@pytest.mark.parametrize("offsets", ["keep", "shift"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_source_that_is_gone_at_the_end_is_compared_with_what_was_copied(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, offsets: str, replaced: bool
+) -> None:
+    streams.rebuild(*[b"old"] * 20, after=[b"older"])
+    if replaced:
+        at_block(monkeypatch, 2, lambda: streams.rebuild(*[b"new"] * 20, after=[b"newer"]))
+    really = ImportRun.fill
+
+    def fill(run: ImportRun, *arguments: Any) -> None:
+        really(run, *arguments)
+        streams.delete(NAME)
+
+    monkeypatch.setattr(ImportRun, "fill", fill)
+    if not replaced:
+        streams.copy(offsets=offsets)
+        assert set(streams.payloads(TARGET)) == {b"old", b"older"}
+        return
+    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
+        streams.copy(offsets=offsets)
+    with streams.store as store:
+        assert is_own(store.describe(TARGET).configuration)
+
+
 @pytest.mark.usefixtures("impatient")
 def test_source_whose_head_is_before_the_beginning_of_its_shifted_copy_is_another_one(streams: Streams) -> None:
     streams.rebuild(*[b"old"] * 20, after=[b"older"])
@@ -520,6 +545,7 @@ def test_late_run_does_not_begin_the_ledger_of_a_finished_copy(
     with pytest.raises(Conflict, match="lost its lease"):
         streams.copy(offsets="shift")
     assert len(late) == 1
+    assert streams.own() == []
     assert streams.payloads(TARGET) == streams.payloads()
     assert (streams.copy(offsets="shift").unchanged, streams.own()) == (True, [])
 
