@@ -128,6 +128,8 @@ class ScriptedStore:
 
     def __exit__(self, *_: object) -> None:
         self.stores.close()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends the thread that accepts, which closing does not
         self._listener.close()
         for client in self.clients:
             client.hang_up()

@@ -34,6 +34,8 @@ class RawHttpServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends the thread that accepts, which closing does not
         self._listener.close()
 
     def respond(self, connection: socket.socket, request: bytearray) -> None:
