@@ -242,6 +242,7 @@ def test_generation_that_begins_before_the_end_of_another_deletes_nothing(vault:
         is_kept(vault, match, lambda: export_stream(vault.uri(), vault.root, **OPTIONS))
     else:
         is_kept(vault, match, lambda: rotate_stream(vault.uri(), vault.root, keep=keep, **OPTIONS))
+    assert archive.listing().dropped == 0
 
 
 def test_range_that_another_layout_names_was_not_read_back(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
