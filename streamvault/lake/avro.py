@@ -1,11 +1,13 @@
-"""Avro: a table's columns from a schema, and payloads that are single records of it without a header."""
+"""Avro: a table's columns from a schema, and payloads that are single records of it."""
 
 from __future__ import annotations
 
 import io
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from decimal import Context, Decimal
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +45,29 @@ _LOGICAL = {
 }
 """Logical types with a column type of their own; values of others are what they are without it (times are numbers)."""
 
+_SINGLE, _FILE, _RECORD_AT = b"\xc3\x01", b"Obj\x01", 10
+"""What a record with its schema's fingerprint begins with, and an Avro file; where the record follows the former."""
+
+_SYNC: dict[str, Any] = {"type": "fixed", "name": "sync", "size": 16}
+_FILE_HEADER = {
+    "type": "record",
+    "name": "header",
+    "fields": [
+        {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+        {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+        {"name": "sync", "type": _SYNC},
+    ],
+}
+_FILE_BLOCK = {
+    "type": "record",
+    "name": "block",
+    "fields": [
+        {"name": "count", "type": "long"},
+        {"name": "data", "type": "bytes"},
+        {"name": "sync", "type": _SYNC},
+    ],
+}
+_LONGEST_SCHEMA = 1024 * 1024
 _DEEPEST = 20
 _EXACT = Context(prec=100)
 
@@ -175,7 +200,7 @@ class AvroPayloads:
         texts: list[str | None] = []
         for payload in payloads.to_pylist():
             try:
-                records.append(self._read(payload))
+                records.append(self._record(payload))
                 texts.append(None)
             except NotDecoded as error:
                 records.append({})
@@ -185,10 +210,15 @@ class AvroPayloads:
         for field, read_as, kind in self._columns:
             made, wrong = _column([record.get(field) for record in records], read_as, kind)
             columns.append(made)
-            reasons = also(reasons, pa.array(wrong), misfit(field, kind))
+            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(field, kind))
         return Parsed(columns, reasons)
 
-    def _read(self, payload: bytes) -> Mapping[str, Any]:
+    def _record(self, payload: bytes) -> Mapping[str, Any]:
+        """Return the record of one payload.
+
+        Raises:
+            NotDecoded: it is not a record of the schema.
+        """
         import fastavro  # noqa: PLC0415  (an extra)
 
         source = io.BytesIO(payload)
@@ -202,6 +232,75 @@ class AvroPayloads:
         if not isinstance(record, dict):
             raise NotDecoded("not an Avro record")
         return record
+
+
+class FramedAvro(AvroPayloads):
+    """`AvroPayloads` whose records follow their schema's fingerprint, or are each in an Avro file.
+
+    Args:
+        schema: the Avro schema, as JSON text; records of another one are not decoded.
+        columns: the table's columns.
+    """
+
+    def __init__(self, schema: str, columns: tuple[TableColumn, ...]) -> None:
+        super().__init__(schema, columns)
+        self._types, self._mark = _types_of(schema), fingerprint(schema)
+        self._same_schema = lru_cache(maxsize=64)(self._is_same)
+
+    def _record(self, payload: bytes) -> Mapping[str, Any]:
+        """See `AvroPayloads`."""
+        if payload.startswith(_SINGLE) and len(payload) >= _RECORD_AT:
+            found = payload[len(_SINGLE) : _RECORD_AT]
+            if found != self._mark:
+                raise NotDecoded(f"written with another Avro schema, of the fingerprint {found.hex()}")
+            return super()._record(payload[_RECORD_AT:])
+        if not payload.startswith(_FILE):
+            raise NotDecoded("no header of Avro")
+        schema, record = _only_record(payload)
+        if len(schema) > _LONGEST_SCHEMA or not self._same_schema(schema):
+            raise NotDecoded("an Avro file of another schema")
+        return super()._record(record)
+
+    def _is_same(self, schema: bytes) -> bool:
+        with suppress(Usage, ValueError):
+            text = schema.decode()
+            return fingerprint(text) == self._mark and _types_of(text) == self._types
+        return False
+
+
+def fingerprint(schema: str) -> bytes:
+    """Return the fingerprint of a schema (JSON text) as it is before a record: CRC-64-AVRO, 8 bytes.
+
+    Raises:
+        Usage: as `avro_columns`.
+    """
+    parsed = _parsed(schema)
+    import fastavro.schema  # noqa: PLC0415  (an extra)
+
+    canonical = fastavro.schema.to_parsing_canonical_form(parsed)
+    return bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO"))
+
+
+def _only_record(payload: bytes) -> tuple[bytes, bytes]:
+    """Return the schema and the bytes of the only record in an Avro file.
+
+    Raises:
+        NotDecoded: it is no Avro file of one record, or compressed.
+    """
+    import fastavro  # noqa: PLC0415  (an extra)
+
+    source = io.BytesIO(payload)
+    try:
+        header: Any = fastavro.schemaless_reader(source, _FILE_HEADER, None)
+        block: Any = fastavro.schemaless_reader(source, _FILE_BLOCK, None)
+    except Exception as error:  # noqa: BLE001  (its errors have no common base class)
+        raise NotDecoded(f"not an Avro file: {type(error).__name__} {error}") from None
+    codec = header["meta"].get("avro.codec", b"null")
+    if codec != b"null":
+        raise NotDecoded(f"an Avro file that is compressed: {codec[:20]!r}")
+    if block["count"] != 1 or block["sync"] != header["sync"] or source.tell() != len(payload):
+        raise NotDecoded("not an Avro file of one record")
+    return header["meta"].get("avro.schema", b""), block["data"]
 
 
 def _column(values: list[Any], read_as: pa.DataType, kind: pa.DataType) -> tuple[pa.Array, list[bool]]:

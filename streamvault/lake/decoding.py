@@ -10,8 +10,9 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamvault.lake.avro import AvroPayloads
+from streamvault.lake.avro import AvroPayloads, FramedAvro
 from streamvault.lake.csv_payloads import CsvPayloads
+from streamvault.lake.framing import FramedPayloads, with_hints
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.payloads import PayloadParser, also, as_time, convert_each, not_times
 from streamvault.lake.table import ERROR, EVENT_TIME, TableColumn, TableOptions, arrow_type, misfit
@@ -27,12 +28,20 @@ def parser_of(options: TableOptions) -> PayloadParser | None:
     Raises:
         Usage: the schema is not valid, or the library for it is not installed.
     """
+    records = _record_parser(options)
+    if records is None or options.framing in {"none", "avro"}:
+        return records
+    return FramedPayloads(options.framing, records)
+
+
+def _record_parser(options: TableOptions) -> PayloadParser | None:
     if options.decode == "json":
         return JsonPayloads(options.columns)
     if options.decode == "csv":
         return CsvPayloads(options.columns)
     if options.decode == "avro":
-        return AvroPayloads(options.avro, options.columns)
+        kind = FramedAvro if options.framing == "avro" else AvroPayloads
+        return kind(options.avro, options.columns)
     return None
 
 
@@ -45,7 +54,8 @@ def decoded_columns(options: TableOptions, payloads: pa.Array) -> dict[str, pa.A
     parser = parser_of(options)
     if parser is None:
         return {}
-    columns, reasons = parser.parse(payloads)
+    parsed = parser.parse(payloads)
+    columns, reasons = parsed.columns, with_hints(options.framing, payloads, parsed)
     decoded = dict(zip([column.column for column in options.columns], columns, strict=True))
     if options.event_time:
         unit = options.event_time_unit

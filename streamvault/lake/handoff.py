@@ -231,6 +231,8 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         table: ``[DATABASE.]NAME``; None for the names of the scope and the stream, in plain letters.
         format: ``"iceberg"`` (the default of a new table) or ``"parquet"``, partitioned as in Hive.
         decode: ``"json"``, ``"csv"``, ``"avro"`` or ``"none"``.
+        framing: the header that each payload has before its record: ``"pravega"``, ``"confluent"``, ``"avro"`` or
+            ``"none"``.
         schema: JSON text: ``{"field": "type"}`` with Hive types in the order of the fields, or an Avro schema; None to
             infer the columns of JSON and CSV from a sample.
         event_time: the field (dots for nested ones) for a column ``event_time``: ``FIELD`` or ``FIELD:UNIT``, with the

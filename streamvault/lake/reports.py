@@ -18,6 +18,7 @@ from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
 TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro"]
+Framing = Literal["none", "pravega", "confluent", "avro"]
 Engine = Literal["athena", "trino", "hive"]
 
 
@@ -35,6 +36,7 @@ class DdlOptions(Options):
         CommandLine(environment=False),
     ] = None
     decode: Annotated[Decode | None, Field(description="Decode the payloads, and make columns of their fields.")] = None
+    framing: Annotated[Framing | None, Field(description="Whose header each payload has before its record.")] = None
     columns_schema: Annotated[str | None, CommandLine(metavar="FILE", load=load_file)] = Field(
         None,
         alias="schema",

@@ -14,11 +14,12 @@ import pyarrow as pa
 from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.avro import avro_columns
 from streamvault.lake.decoding import parser_of, time_field
+from streamvault.lake.framing import guess, sample_records
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.location import TablePlace
 from streamvault.lake.origins import ArchiveOrigin, StreamOrigin
 from streamvault.lake.plan import Origin
-from streamvault.lake.reports import DdlOptions, Decode, HandoffOptions
+from streamvault.lake.reports import DdlOptions, Decode, Framing, HandoffOptions
 from streamvault.lake.table import (
     TableColumn,
     TableOptions,
@@ -106,7 +107,7 @@ def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTa
     infers = given.columns_schema is None and given.decode in {"json", "csv"}
     if found is None and origin.has_nothing_yet and infers:
         # there are no payloads to infer from; nothing will be written, so the next run is the first again
-        given = given.model_copy(update={"decode": None, "event_time": None})
+        given = given.model_copy(update={"decode": None, "framing": None, "event_time": None})
     with origin.unless_archive_changed():
         options, warnings = _options(origin, found, archive.table, given)
     place = TablePlace(database, options, archive)
@@ -123,8 +124,11 @@ def _options(
     decode = given.decode or (found.decode if found else "none")
     given_size = given.target_size if isinstance(given, HandoffOptions) else None
     target_size = given_size or (found.target_size if found else TARGET_SIZE)
-    if decode == "none" and (given.columns_schema is not None or given.event_time):
-        raise Usage("--schema and --event-time require --decode", todo="Add --decode.")
+    framing = given.framing or (found.framing if found and found.decode == decode else "none")
+    if decode == "none" and (given.columns_schema is not None or given.event_time or framing != "none"):
+        raise Usage("--schema, --framing and --event-time require --decode", todo="Add --decode.")
+    if framing == "avro" != decode:
+        raise Usage("--framing avro requires --decode avro", todo="Add --decode avro --schema FILE.")
     warnings: list[str] = []
     sample = cache(lambda: list(origin.sample()))
     if given.columns_schema is None and found is not None and decode == found.decode:
@@ -132,7 +136,7 @@ def _options(
         if isinstance(given, HandoffOptions):
             _check_columns(found)
     else:
-        columns, avro = _columns(sample, decode, given.columns_schema, warnings)
+        columns, avro = _columns(sample, decode, framing, given.columns_schema, warnings)
     if given.event_time is None:
         field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
     else:
@@ -144,6 +148,7 @@ def _options(
         table=table,
         kind=kind,
         decode=decode,
+        framing=framing,
         columns=columns,
         avro=avro,
         event_time=field,
@@ -171,7 +176,7 @@ def _check_columns(found: TableOptions) -> None:
 
 
 def _columns(
-    sample: Callable[[], list[bytes]], decode: Decode, schema: str | None, warnings: list[str]
+    sample: Callable[[], list[bytes]], decode: Decode, framing: Framing, schema: str | None, warnings: list[str]
 ) -> tuple[tuple[TableColumn, ...], str]:
     if decode == "none":
         return (), ""
@@ -181,7 +186,11 @@ def _columns(
         return avro_columns(schema), json.dumps(_json(schema))
     if schema is not None:
         return _declared(schema, decode), ""
-    inferred = infer_columns(decode, sample())
+    try:
+        inferred = infer_columns(decode, sample_records(framing, sample()))
+    except Usage as error:
+        hint = next(iter(guess(framing, pa.array(sample(), pa.binary())).drop_null().to_pylist()), None)
+        raise error if hint is None else Usage(error.what, where=f"an event {hint}", todo=error.todo) from None
     if inferred.left_out:
         few = ", ".join(inferred.left_out[:5]) + (" …" if len(inferred.left_out) > 5 else "")
         warnings.append(f"fields with several types get no column, but stay in the payload: {few}")

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.read import EVENT_SCHEMA
-from streamvault.lake.reports import Decode, TableFormat
+from streamvault.lake.reports import Decode, Framing, TableFormat
 from streamvault.layouts.keys import table_options_key
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.files import File, Model, decide_file, find_file
@@ -240,6 +240,7 @@ class TableOptions(File):
         kind: the table's format in catalogs. Files of Iceberg tables have a column `generation`; in Hive's format it is
             the partition and not in the files.
         decode: the format of payloads.
+        framing: the header that payloads have.
         columns: the columns decoded from payloads.
         avro: the schema of Avro payloads, as JSON text.
         event_time: the field (with dots into structs) for the column `event_time`; empty for none.
@@ -254,6 +255,7 @@ class TableOptions(File):
     table: str
     kind: TableFormat
     decode: Decode = "none"
+    framing: Framing = "none"
     columns: tuple[TableColumn, ...] = ()
     avro: str = ""
     event_time: str = ""
