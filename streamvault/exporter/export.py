@@ -34,7 +34,7 @@ from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.uri import RootAddress
 from streamvault.runner.opening import open_runner
 from streamvault.runner.runner import Runner
-from streamvault.sources.comparing import StillHeld, bytes_before, check_gaps, held_below, never_archived
+from streamvault.sources.archive_comparison import StillHeld, bytes_before, check_gaps, held_below, never_archived
 from streamvault.sources.reader import estimate_parts
 from streamvault.sources.reader_groups import reported_groups
 from streamvault.streamstore.model import StreamCut, StreamName

@@ -28,7 +28,7 @@ from streamvault.exporter.run import export_range
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.merging import compare_joined
 from streamvault.runner.opening import Tasks
-from streamvault.sources.comparing import compare_range
+from streamvault.sources.archive_comparison import compare_range
 from streamvault.streamstore.own import describe_source
 
 REMEMBERED = 100

@@ -24,7 +24,7 @@ from streamvault.manifests.plan import (
     has_ended,
     remove_work,
 )
-from streamvault.sources.comparing import check_continues
+from streamvault.sources.archive_comparison import check_continues
 from streamvault.sources.identity import check_gone, check_same_stream, replaced, take_witness
 from streamvault.sources.reader_groups import SourceGroup, source_groups
 from streamvault.streamstore.cuts import is_before, live_ends, parse_cut, sealed_ends, segments_between, validate_cut

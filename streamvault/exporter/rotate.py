@@ -28,7 +28,7 @@ from streamvault.manifests.verbs.delete import check_name, put_hold
 from streamvault.objectstore.store import Lock, ObjectLocks
 from streamvault.requests.reports import check_queue, request_deletions
 from streamvault.runner.opening import Tasks
-from streamvault.sources.comparing import CompareTask, check_expiring, compare_range
+from streamvault.sources.archive_comparison import CompareTask, check_expiring, compare_range
 from streamvault.streamstore.model import StreamCut
 from streamvault.streamstore.uri import StoreAddress
 

@@ -35,7 +35,7 @@ from streamvault.manifests.plan import (
 from streamvault.objectstore.store import AccessDenied, ObjectStoreUnavailable
 from streamvault.runner.opening import open_runner
 from streamvault.runner.runner import Runner
-from streamvault.sources.comparing import StillHeld, check_gaps, held_below
+from streamvault.sources.archive_comparison import StillHeld, check_gaps, held_below
 from streamvault.sources.identity import check_same_stream, check_witness
 from streamvault.sources.proof import SegmentChain, prove_all
 from streamvault.sources.reader import LargeEventReader, NotEvents, RunReader, read_range

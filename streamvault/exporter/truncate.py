@@ -17,7 +17,7 @@ from streamvault.manifests.history import Generation
 from streamvault.manifests.listing import Listing, check_decisions
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.store import AccessDenied, AlreadyExists
-from streamvault.sources.comparing import (
+from streamvault.sources.archive_comparison import (
     CompareTask,
     Held,
     bytes_before,

@@ -28,7 +28,7 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.scopes.declared import DeclaredCalls, has_key
 from streamvault.scopes.entries import load_declared
 from streamvault.scopes.uri import ScopePattern
-from streamvault.sources.comparing import bytes_before, check_gaps, held_below
+from streamvault.sources.archive_comparison import bytes_before, check_gaps, held_below
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.uri import OpenStream, parse_stream
 

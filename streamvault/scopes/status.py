@@ -15,7 +15,7 @@ from streamvault.inspect.write import replace_file
 from streamvault.manifests.verbs.show import find_archives
 from streamvault.objectstore.uri import RootAddress
 from streamvault.scopes.uri import ScopePattern
-from streamvault.sources.comparing import never_archived
+from streamvault.sources.archive_comparison import never_archived
 from streamvault.streamstore.uri import is_stream, sharing_stores
 
 

@@ -32,7 +32,7 @@ from streamvault.streamstore.errors import (
     StreamNotSealed,
     StreamStoreError,
 )
-from streamvault.streamstore.local.files import (
+from streamvault.streamstore.local.segment_files import (
     SegmentFiles,
     locked,
     punch_hole,

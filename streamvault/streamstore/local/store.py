@@ -43,18 +43,6 @@ from streamvault.streamstore.errors import (
     StreamStoreUnavailable,
     TransactionEnded,
 )
-from streamvault.streamstore.local.files import (
-    SegmentFiles,
-    SegmentState,
-    locked,
-    make_folder,
-    read_state,
-    replace_file,
-    sync_folder,
-    system_errors,
-    write_all,
-    write_state,
-)
 from streamvault.streamstore.local.folder import (
     RECORD,
     StreamFolder,
@@ -70,6 +58,18 @@ from streamvault.streamstore.local.folder import (
     reserve,
     save_record,
     truncated,
+)
+from streamvault.streamstore.local.segment_files import (
+    SegmentFiles,
+    SegmentState,
+    locked,
+    make_folder,
+    read_state,
+    replace_file,
+    sync_folder,
+    system_errors,
+    write_all,
+    write_state,
 )
 from streamvault.streamstore.model import (
     Epoch,

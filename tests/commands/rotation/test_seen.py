@@ -35,7 +35,7 @@ from streamvault.manifests.index import encode_ranges
 from streamvault.manifests.manifest import IndexEntry, Manifest
 from streamvault.manifests.plan import FinishedSpan, Gap, leave_row
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.sources import comparing
+from streamvault.sources import archive_comparison
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import SegmentId
@@ -217,10 +217,9 @@ def forged_from(archive: Archive, low: int, high: int) -> tuple[Manifest, bytes]
     """Generation 2, without its bytes from ``low`` to ``high``; its last range is exported once more from there."""
     found = archive.load(2)
     row = found.rows[SEGMENT][-1]
-    data = b"".join(map(bytes, comparing.read_verified(ArchivedPart.all_of(archive.address, found.layout, row))))[
-        high - low :
-    ]
-    short = replace(row, start=high, events=1, digest=comparing.digest_of([data]), crc64nvme="")
+    whole = archive_comparison.read_verified(ArchivedPart.all_of(archive.address, found.layout, row))
+    data = b"".join(map(bytes, whole))[high - low :]
+    short = replace(row, start=high, events=1, digest=archive_comparison.digest_of([data]), crc64nvme="")
     archive.store.put(archive.prefix + chunk_key(SEGMENT, high, len(data)), data)
     index = encode_ranges(NAME, [short])
     entry = found.manifest.segments[0].model_copy(update={"start": high})
@@ -312,7 +311,7 @@ def test_row_that_another_run_has_left_meanwhile_is_compared(tmp_path: Path, mon
     def late(place: Place, span: GenerationSpan, segment: SegmentId, row: FinishedSpan, *, attempt: int) -> Any:
         data = bytes(frame(bytes(900))) * row.events
         if row.start == 0:
-            forged = row.ranges[0].model_copy(update={"digest": comparing.digest_of([data])})
+            forged = row.ranges[0].model_copy(update={"digest": archive_comparison.digest_of([data])})
             real(place, span, segment, row.model_copy(update={"ranges": (forged,)}), attempt=attempt)
             replace_object(vault.root, place.prefix + chunk_key(segment, 0, len(data)), data)
         return real(place, span, segment, row, attempt=attempt)
@@ -412,13 +411,13 @@ def test_what_is_truncated_while_it_is_compared_is_left_out(
     vault = made(tmp_path)
     export(vault)
     assert check_archive(vault.archive, read_data=True, master="inline").marked == (1,)
-    real = comparing.read_verified
+    real = archive_comparison.read_verified
 
     def meanwhile(*arguments: Any) -> Any:
         vault.truncate(vault.described.tail if head is None else head)
         return real(*arguments)
 
-    monkeypatch.setattr(comparing, "read_verified", meanwhile)
+    monkeypatch.setattr(archive_comparison, "read_verified", meanwhile)
     assert truncating(vault).truncated
     assert vault.events() == []
 

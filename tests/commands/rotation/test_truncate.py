@@ -23,7 +23,7 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.decisions import Decision, Truncation
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.store import InArchiveClass
-from streamvault.sources import comparing, identity
+from streamvault.sources import archive_comparison, identity
 from streamvault.streamstore.model import KeyRange, SegmentId
 from testkit.small_archives import (
     KINDS,
@@ -137,7 +137,7 @@ def test_each_segment_that_loses_bytes_is_compared(tmp_path: Path, monkeypatch: 
 def test_long_ranges_are_compared_by_their_last_bytes(
     tmp_path: Path, layout: LayoutName, compress: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparing, "WITNESS_BYTES", 100)
+    monkeypatch.setattr(archive_comparison, "WITNESS_BYTES", 100)
     monkeypatch.setattr(identity, "WITNESS_BYTES", 1)  # zeros in either
     events = [b"%04d" % i for i in range(1000)]
     mine = made(tmp_path / "mine", *events, b"same\0")
@@ -288,7 +288,7 @@ def test_cold_data_stop_a_truncation(
         raise InArchiveClass.of("GLACIER", "s3://bucket/key")
 
     monkeypatch.setattr(layout, "read_range", read)
-    monkeypatch.setattr(comparing, "WITNESS_BYTES", 100)
+    monkeypatch.setattr(archive_comparison, "WITNESS_BYTES", 100)
     before = payloads_of(vault)
     with pytest.raises(InArchiveClass, match="streamvault warm"):
         truncating(vault, layout=layout.name)

@@ -33,7 +33,7 @@ from streamvault.streamstore.errors import (
 )
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.local.files import write_state
+from streamvault.streamstore.local.segment_files import write_state
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 
 MIB = 1024 * 1024

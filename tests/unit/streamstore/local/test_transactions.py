@@ -15,7 +15,7 @@ from streamvault.streamstore.errors import NoSuchSegment, OffsetConflict, StoreB
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore, folder
 from streamvault.streamstore.local import store as transactions
-from streamvault.streamstore.local.files import SegmentFiles
+from streamvault.streamstore.local.segment_files import SegmentFiles
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import Transaction, TransactionState
 from testkit.clock import Clock
@@ -152,7 +152,7 @@ def test_writer_does_not_overwrite_what_a_killed_commit_copied(store: LocalStore
     appender.append(frame(b"not yet acknowledged"))
     made = begun(store, b"a" * 1000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamvault.streamstore.local.files.write_state", killed)
+        patch.setattr("streamvault.streamstore.local.segment_files.write_state", killed)
         with pytest.raises(Killed):
             store.transactions().commit(made)
     appender.append(frame(b"over what was copied"))
