@@ -8,8 +8,8 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Problem
-from streamvault.common.servers import each_of
 from streamvault.inspect.reports import LeaseStatus, QueueStatus, ReplicaStatus
 from streamvault.manager.manager import role_of
 from streamvault.manager.sweep import subjects_of

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 import streamvault
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Problem, Usage
-from streamvault.common.servers import each_of
 from streamvault.manager.ephemeral import ephemeral_stream
 from streamvault.manager.reports import StreamRole, StreamSummary
 from streamvault.replication.replica import REPLICA

@@ -27,10 +27,10 @@ from functools import partial
 from itertools import product
 from typing import Any, get_args
 
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
-from streamvault.common.servers import each_of
 from streamvault.common.units import duration_text
 from streamvault.concat.room import give_back
 from streamvault.importer.fill import FillTask, TargetSegment, compare_all

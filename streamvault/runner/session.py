@@ -28,7 +28,7 @@ from pyspark.core.context import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
-from streamvault.common import servers as logins
+from streamvault.common import logins
 from streamvault.common.processes import safe_environment
 from streamvault.runner.java import java_home
 from streamvault.runner.runner import Master, SparkFailed, last_line

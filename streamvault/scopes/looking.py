@@ -9,9 +9,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Absent, Conflict, Failed, Problem, Usage
 from streamvault.common.options import PublicVerb
-from streamvault.common.servers import each_of
 from streamvault.inspect.reports import (
     ArchiveStatus,
     PlaceStatus,

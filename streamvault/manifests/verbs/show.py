@@ -9,10 +9,10 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
+from streamvault.common.at_once import each_of
 from streamvault.common.errors import Absent, Failed, Usage
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
-from streamvault.common.servers import each_of
 from streamvault.common.units import moment_text
 from streamvault.layouts.keys import MANIFESTS, TABLES, WORK, GenerationSpan, parse_segment
 from streamvault.layouts.layout import LAYOUTS, open_layout

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from streamvault.common import servers as logins
+from streamvault.common import logins
 from streamvault.common.errors import Usage
-from streamvault.common.servers import speaks_tls
+from streamvault.common.tls import speaks_tls
 from streamvault.objectstore.retrying import RetryingStore
 from streamvault.objectstore.s3.access import ARCHIVE_CLASSES, S3Access, access_from_environment
 from streamvault.objectstore.s3.store import BucketStore

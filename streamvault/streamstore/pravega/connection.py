@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from streamvault.common import servers as logins
-from streamvault.common.servers import speaks_tls
+from streamvault.common import logins
+from streamvault.common.tls import speaks_tls
 from streamvault.streamstore.errors import (
     AccessDenied,
     InvalidName,

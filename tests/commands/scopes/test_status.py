@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, export_stream, promote_replica, replicate_stream, request_restore, show_status
+from streamvault.common.at_once import AT_ONCE
 from streamvault.common.errors import Failed, Usage
-from streamvault.common.servers import AT_ONCE
 from streamvault.inspect import streams as looking
 from streamvault.inspect.metrics import metrics_text
 from streamvault.inspect.reports import StatusReport

@@ -11,7 +11,7 @@ import pytest
 
 from streamvault import ephemeral_stream, list_streams, replicate_stream, request_restore
 from streamvault.cli import main
-from streamvault.common.servers import AT_ONCE, each_of
+from streamvault.common.at_once import AT_ONCE, each_of
 from streamvault.errors import InvalidName, StreamStoreError
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import NoSuchScope, NoSuchSegment, NoSuchStream
