@@ -15,7 +15,7 @@ from streamvault.common.report import CarriedGroup, Cost, GapReport, RunReport, 
 from streamvault.common.units import LONGEST_SECONDS, parse_moment
 from streamvault.common.waiting import Ended
 from streamvault.layouts.layout import WINDOW, LayoutName
-from streamvault.manifests.deleting import ExpiryRule
+from streamvault.manifests.expiry import ExpiryRule
 from streamvault.manifests.options import (
     GRACE,
     TARGET,

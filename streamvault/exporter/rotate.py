@@ -26,7 +26,7 @@ from streamvault.manifests.merging import compare_joined, delete_replaced
 from streamvault.manifests.verbs.check import last_checked, read_back
 from streamvault.manifests.verbs.delete import check_name, put_hold
 from streamvault.objectstore.store import Lock, ObjectLocks
-from streamvault.requests.reports import check_queue, request_deletions
+from streamvault.requests.queue import check_queue, request_deletions
 from streamvault.runner.opening import Tasks
 from streamvault.sources.archive_comparison import CompareTask, check_expiring, compare_range
 from streamvault.streamstore.model import StreamCut

@@ -11,20 +11,22 @@ from streamvault.common.errors import Usage
 from streamvault.common.options import verb
 from streamvault.importer.reports import RestoreOptions
 from streamvault.objectstore.uri import RootAddress
-from streamvault.requests.reports import (
-    ForeignBytes,
+from streamvault.requests.queue import (
     NotARequest,
-    QueueReport,
-    RequestOptions,
-    RequestReport,
     RestoreRequest,
-    SkipOptions,
-    WaitingRequest,
     check_queue,
     decode_failed,
     encode,
     open_queue,
     text_of,
+)
+from streamvault.requests.reports import (
+    ForeignBytes,
+    QueueReport,
+    RequestOptions,
+    RequestReport,
+    SkipOptions,
+    WaitingRequest,
 )
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.queue import (

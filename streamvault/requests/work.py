@@ -17,19 +17,17 @@ from streamvault.common.waiting import is_transient
 from streamvault.importer.import_ import import_stream
 from streamvault.importer.reports import ImportOptions
 from streamvault.importer.run import RESTORE_TASKS
-from streamvault.requests.reports import (
+from streamvault.requests.queue import (
     FailedRequest,
-    FinishedRequest,
     NotARequest,
     RestoreRequest,
-    WorkArguments,
-    WorkReport,
     decode_failed,
     decode_request,
     delete,
     encode,
     open_queue,
 )
+from streamvault.requests.reports import FinishedRequest, WorkArguments, WorkReport
 from streamvault.runner.opening import open_runner
 from streamvault.streamstore.queue import Consumer, Producer, QueueEntry, QueueSegment
 

@@ -24,11 +24,12 @@ from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.keys import GenerationSpan, decision_key
 from streamvault.manifests import listing
 from streamvault.manifests.decisions import Decision
-from streamvault.manifests.deleting import ExpiryRule, delete_expired
+from streamvault.manifests.deleting import delete_expired
+from streamvault.manifests.expiry import ExpiryRule
 from streamvault.manifests.files import seal
 from streamvault.manifests.merging import delete_replaced
 from streamvault.objectstore.uri import RootAddress
-from streamvault.requests.reports import request_deletions
+from streamvault.requests.queue import request_deletions
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, archive_of, contents, merge, objects_of
 
 PREFIX = f"{NAME}/"

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from streamvault import check_archive, rotate_stream, show_queue, work_queue
-from streamvault.manifests.deleting import ExpiryRule
+from streamvault.manifests.expiry import ExpiryRule
 from streamvault.manifests.files import segment_key
 from streamvault.objectstore.uri import RootAddress
-from streamvault.requests.reports import FinishedRequest, WorkReport, request_deletions
+from streamvault.requests.queue import request_deletions
+from streamvault.requests.reports import FinishedRequest, WorkReport
 from streamvault.streamstore.queue import NotAQueue
 from testkit.locks import Locked
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, archive_of, contents, data_keys, objects_of

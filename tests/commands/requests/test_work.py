@@ -25,16 +25,8 @@ from streamvault.common.progress import Progress
 from streamvault.importer.reports import ImportOptions
 from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.requests import work as handlers
-from streamvault.requests.reports import (
-    DeleteRequest,
-    FinishedRequest,
-    NotARequest,
-    RestoreRequest,
-    WorkReport,
-    decode_failed,
-    decode_request,
-    encode,
-)
+from streamvault.requests.queue import DeleteRequest, NotARequest, RestoreRequest, decode_failed, decode_request, encode
+from streamvault.requests.reports import FinishedRequest, WorkReport
 from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.lease import LeaseHeld

@@ -11,7 +11,7 @@ import pytest
 
 from streamvault import request_restore, retry_failed, show_queue, work_queue
 from streamvault.common.errors import Problem, Usage
-from streamvault.requests.reports import RestoreRequest
+from streamvault.requests.queue import RestoreRequest
 from streamvault.streamstore import lease
 from streamvault.streamstore.errors import OffsetConflict
 from streamvault.streamstore.lease import LeaseHeld

@@ -27,7 +27,8 @@ from streamvault.common.units import now_utc
 from streamvault.exporter.reports import RotateReport
 from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, row_key
 from streamvault.manifests.decisions import find_checked
-from streamvault.manifests.deleting import ExpiryRule, below_head, delete_expired
+from streamvault.manifests.deleting import below_head, delete_expired
+from streamvault.manifests.expiry import ExpiryRule
 from streamvault.manifests.verbs.check import read_back
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AccessDenied

@@ -27,7 +27,7 @@ from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.replication.replica import REPLICA
-from streamvault.requests.reports import open_queue
+from streamvault.requests.queue import open_queue
 from streamvault.scopes import looking as scope_looking
 from streamvault.streamstore import lease as leases
 from streamvault.streamstore.errors import AccessDenied, NoSuchScope, StreamStoreUnavailable

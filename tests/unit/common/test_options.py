@@ -28,7 +28,8 @@ from streamvault.exporter.reports import RotateOptions
 from streamvault.importer.reports import ImportOptions, RestoreOptions
 from streamvault.lake.reports import CatOptions, HandoffOptions
 from streamvault.manifests.options import CheckOptions, ShowOptions
-from streamvault.requests.reports import RestoreRequest, WorkOptions
+from streamvault.requests.queue import RestoreRequest
+from streamvault.requests.reports import WorkOptions
 
 
 class SharedOptions(Options):

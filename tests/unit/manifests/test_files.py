@@ -6,7 +6,7 @@ import pytest
 
 from streamvault.common.errors import Damaged, Failed
 from streamvault.manifests.files import File, decode
-from streamvault.requests.reports import NotARequest, decode_request
+from streamvault.requests.queue import NotARequest, decode_request
 from testkit.prove.hostile_files import VALUES, resealed
 
 
