@@ -1,9 +1,8 @@
-"""Runs a verb for a command: progress, log lines, result, errors and exit code; ends an interrupted one.
-
-Ends an interrupted command that would go on waiting for a server.
+"""Runs a verb for a command: progress, log lines, result, errors and exit code; ends it when it is interrupted.
 
 Ctrl-C raises `KeyboardInterrupt` in the main thread, but not before that leaves the native code of a client library;
-and who winds up may wait for threads, or for another answer. A server that is alive answers in the meantime.
+and who winds up may wait for threads, or for another answer. So an interrupted command that goes on waiting for a
+server is ended. A server that is alive answers in the meantime.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Shared by every package: errors, progress, reports, and the text forms of sizes and times."""
+"""Shared by every package: errors, options, progress, reports, waiting, and the text forms of sizes and times."""

@@ -1,4 +1,4 @@
-"""What a process makes: its children, and files with the modes that it may give them; and what memory it gives back.
+"""Child processes, the memory that a process gives back, and the modes of the files and folders that it makes.
 
 A child Python imports nothing from the folder it is started in. Without ``PYTHONSAFEPATH`` Python puts that folder
 first on the path for modules: a file ``zstandard.py`` in a shared folder would run with the secrets of whoever works

@@ -1,13 +1,9 @@
-"""What a run has done so far: its callbacks, and the counts of its tasks for whoever displays them.
+"""What a run has done so far: the callbacks of a run, the counts of its tasks, and the servers that do not answer.
 
-What running tasks have done so far, and which servers do not answer, for whoever displays it.
+The callbacks of `Progress` do nothing; the command line draws progress bars, DAGs write log lines.
 
 Tasks write numbers into words of memory, and displays look at them whenever they like: nothing is sent, and nobody
 waits. The words of task processes on this machine are in a file in memory that both sides map.
-
-Progress callbacks of a run.
-
-The base class ignores them; the command line draws progress bars, DAGs write log lines.
 """
 
 from __future__ import annotations

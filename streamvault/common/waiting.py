@@ -1,9 +1,8 @@
-"""Waiting: pauses until a state is reached, attempts until one succeeds, rounds and calls until one of them ends.
+"""Waiting: pauses until a state is reached, attempts and rounds until one succeeds, and calls that take turns.
 
-Calls that run side by side in threads of one command: they take turns, and end together.
-
-A verb that waits does so by `pause`. In a joint run, that leaves the turn to another call, and ends the call if the run
-is to end: as Ctrl-C ends what runs in the main thread.
+A verb that waits does so by `pause`. Calls that run side by side in threads of one command are a joint run. There, a
+pause leaves the turn to another call, and ends the call if the run is to end: as Ctrl-C ends what runs in the main
+thread.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The *compact* command: merge adjacent small generations.
+"""The *compact* command: chooses small generations that are neighbours, and merges them.
 
-Merge adjacent generations into one: tasks join small chunks, and one manifest replaces the others.
-
-The first and the last generation alone determine the result. So a merge can be resumed and raced like an export: its
-plan only names the generations, finished ranges leave rows, and all runs write the same manifest.
+Tasks join small chunks, and one manifest replaces the others. The first and the last generation alone determine the
+result. So a merge can be resumed and raced like an export: its plan only names the generations, finished ranges leave
+rows, and all runs write the same manifest.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The *convert* command.
+"""The *convert* command: copies an archive to another root in another layout.
 
-Copies an archive to another root in another layout, with the same generations, ranges and digests.
-
-A generation of the new archive gets the plan that an export would have. So a conversion is resumed, raced and checked
-like an export, and an export of the stream could finish it.
+The copy has the same generations, ranges and digests. Each of its generations gets the plan that an export would have.
+So a conversion is resumed, raced and checked like an export, and an export of the stream could finish it.
 """
 
 from __future__ import annotations

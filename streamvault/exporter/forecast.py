@@ -1,8 +1,7 @@
 """The *plan* command: computes what an archive of a stream, or of one that need not exist, would take.
 
-Sizes of a generation's manifest and index, and the memory of the process that exports it.
-
-Manifest and index are encoded for a sample, by the code that writes them; what follows the sample grows in proportion.
+The sizes of a generation's manifest and index are those of a sample, encoded by the code that writes them; what follows
+the sample grows in proportion. The memory of the process that exports the generation follows from them.
 """
 
 from __future__ import annotations

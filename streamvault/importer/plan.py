@@ -1,11 +1,10 @@
-"""Plan of a restore: the target's final content, and the scales that give it the source's segments.
+"""The plan of a restore: the target's final content, and the scales that give it the source's segments.
 
-A new stream gets the source's segments: same numbers, epochs and key ranges.
-
-The store numbers the segments of a scale in its own order (`streamstore.numbering`). Where that order would give
-other numbers than the source's (most scales of the auto-scaler), inner boundaries move by the fewest ulps that give
-the source's numbers; a moved boundary stays in place as long as it exists. The hash of a routing key has 52 bits, so
-a move by a few ulps changes the segment of almost no key.
+A new stream gets the same segment numbers, epochs and key ranges. The store numbers the segments of a scale in its own
+order (`streamstore.numbering`). Where that order would give other numbers than the source's (most scales of the
+auto-scaler), inner boundaries move by the fewest ulps that give the source's numbers; a moved boundary stays in place
+as long as it exists. The hash of a routing key has 52 bits, so a move by a few ulps changes the segment of almost no
+key.
 
 Some histories cannot be repeated with their numbers: those of a name that was used before, those with a transaction
 that was committed over a scale (Pravega then repeats two earlier epochs, with their numbers), and a few scales into

@@ -1,6 +1,4 @@
-"""Reader groups of an archive or a source: the same groups on the stream that is made of it.
-
-Reader groups that come along: the same groups on the stream that was made of their stream.
+"""Reader groups of an archive or a source, created on the stream that was made of it.
 
 A group's state names its stream and segments, so it is not copied: the group is created again, under its name, at the
 cut that corresponds to its position. A group that is there already is left as it is.

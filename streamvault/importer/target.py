@@ -1,8 +1,7 @@
-"""The stream that an import restores into: created by it, or its own unfinished one; who owns it, and what it holds.
+"""The stream that an import restores into: who owns it, what it holds, and how it is created, resumed and finished.
 
-Ownership of a target: a stream tag names the unfinished import, a lease beside it shows whether it still runs.
-
-The name of an import, an *import id*, is the same for the same source and options; so is that of a copy or a replica.
+A stream tag names the unfinished import, and a lease beside the stream shows whether that import still runs. The name,
+an *import id*, is the same for the same source and options; so is that of a copy or a replica.
 
 An import may be paused before any of these calls while another run of it ends, and while a user configures, writes to
 or deletes the restored stream. So each call is conditional on what the import saw: scales and truncations name

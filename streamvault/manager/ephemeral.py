@@ -1,16 +1,14 @@
-"""Ephemeral streams: they exist while a block of a program runs.
-
-Deletes a stream that nobody needs any more, so that a call that comes late deletes nothing else.
-
-First a tag fences it: it replaces the configuration that was looked at, so it fails if anybody has changed the stream
-since, and whoever finds it leaves the stream alone. Then the stream is looked at once more, and again when it is sealed
-and nothing can be written to it any more. Seal and deletion name its first epoch, so a stream that is created again
-under its name stays.
+"""Ephemeral streams, which exist while a block of a program runs; deletion of a stream that nobody needs any more.
 
 A tag on the stream names its owner and says after how many seconds without a renewal it has expired. A lease beside it
 is the renewal: its holder appends a record every two seconds, which names the owner and the stream. The tag alone
 shows nothing, as it can be copied to another stream; a sweep needs both. Renewing the tag itself was rejected: Pravega
 rescales a stream with a fixed policy at each update, and a sealed stream takes none.
+
+A deletion that comes late deletes nothing else. First a tag fences the stream: it replaces the configuration that was
+looked at, so it fails if anybody has changed the stream since, and whoever finds it leaves the stream alone. Then the
+stream is looked at once more, and again when it is sealed and nothing can be written to it any more. Seal and deletion
+name its first epoch, so a stream that is created again under its name stays.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""The *sweep* command: finds and deletes what killed runs have left in a scope.
+"""The *sweep* command: finds and deletes what killed runs have left in a scope, and notes what sweeps have seen.
 
-Which internal streams of a scope are leftovers, and how each is deleted so that a late call harms nothing.
-
-For each kind it is known what its deletion would lose. A lease that nobody holds loses nothing, unless its record says
-that an import was finishing. A ledger is needed as long as its stream is there. The target of an unfinished import has
-nothing that the archive has not, if the archive still gives that very import. A replica, or the target of a copy, may
-have events that no other stream has any more: they always stay.
-
-What sweeps have seen of a scope's leftovers, and since when they have not changed.
+For each kind of internal stream it is known what its deletion would lose. A lease that nobody holds loses nothing,
+unless its record says that an import was finishing. A ledger is needed as long as its stream is there. The target of an
+unfinished import has nothing that the archive has not, if the archive still gives that very import. A replica, or the
+target of a copy, may have events that no other stream has any more: they always stay. Each is deleted so that a late
+call harms nothing.
 
 Nothing in a leftover says how old it is: heartbeats have no time, and another machine's clock may be wrong. So each
 sweep notes in a ledger what it sees, and a later one finds out how long nothing has changed. The times are those of

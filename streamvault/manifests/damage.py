@@ -1,4 +1,4 @@
-"""Damage to archived ranges: what is lost of each, and what is left."""
+"""Reads archived ranges and compares them with their digests; tells what damage has taken of each, and what is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small create-only files beside the manifests: marks of generations read back, and decisions about them."""
+"""Small create-only files beside the manifests: decisions, marks of generations read back, notes of truncations."""
 
 from __future__ import annotations
 

@@ -1,16 +1,13 @@
 """The index of a generation's ranges, ``GGGGGGGGGG.ranges.parquet``: one row per range, in the stream's order.
 
-Reads the page headers of a Parquet file, without decoding the pages.
-
-Decoders rely on these headers, not on the footer's totals. Both are in Thrift's compact protocol
-(https://parquet.apache.org/docs/file-format/, parquet.thrift). They are parsed here because pyarrow does not expose
-page headers, and terminates the process on an unknown codec.
-
 A range has up to the range size (64 MiB), so the index of a terabyte has about 16,000 rows; its size does not depend on
 the number of events.
 
 The file is not compressed and stores digests and frame sizes plainly: at least 64 bytes per row and 4 per frame. So the
-file's size bounds the size of the decoded rows, and a file that claims more is rejected.
+file's size bounds the size of the decoded rows, and a file that claims more is rejected. Decoders rely on the pages'
+headers, not on the footer's totals, so the headers are read first, without decoding the pages. Both are in Thrift's
+compact protocol (https://parquet.apache.org/docs/file-format/, parquet.thrift). They are parsed here because pyarrow
+does not expose page headers, and terminates the process on an unknown codec.
 
 What earlier releases do not know is in the file's own metadata, as they reject other columns: the algorithm of the
 digests, and the checksums of the objects.

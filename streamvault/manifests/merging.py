@@ -1,16 +1,13 @@
 """Merged generations: how they are computed, what they have replaced, and what is left after one of their originals.
 
-Computes the merge of neighbouring generations from their manifests and ranges.
+A merge is computed from the manifests and ranges of neighbours. It depends only on the original generations that it
+contains, not on the steps in which they were merged. That holds only while each range size is a multiple of the smaller
+ones: otherwise a step joins away a boundary that a merge of the originals would keep.
 
-The result depends only on the original generations it contains, not on the steps in which they were merged. That holds
-only while each range size is a multiple of the smaller ones: otherwise a step joins away a boundary that a merge of the
-originals would keep.
-
-Finds and deletes the objects that merged generations have replaced, once no reader can need them.
-
-An old chunk is deleted if no range in force begins at its start, or none ends at its end. Ranges in force only ever
-grow, by being joined, so such a chunk is never used again and may be deleted at any later time. The manifest is deleted
-last, so that an interrupted deletion can be resumed.
+What merged generations have replaced is deleted once no reader can need it. An old chunk is deleted if no range in
+force begins at its start, or none ends at its end. Ranges in force only ever grow, by being joined, so such a chunk is
+never used again and may be deleted at any later time. The manifest is deleted last, so that an interrupted deletion can
+be resumed.
 
 What is in force and which of it was read back are judged in one listing. So whatever is merged meanwhile, the copy that
 was read back stays: a later merge joins ranges that were in force then, and those are not deleted.

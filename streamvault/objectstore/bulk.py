@@ -1,6 +1,4 @@
-"""What is done to many objects at once or to large ones, in bounded memory.
-
-Threads that do the same for each item of a source, bounded in number and in bytes.
+"""What is done to many objects at once or to large ones, by threads that are bounded in number and in bytes.
 
 Each thread takes the next item when it has finished the previous one, so nothing is queued; one thread at a time reads
 from the source of items.

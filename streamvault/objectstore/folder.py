@@ -1,14 +1,12 @@
 """Object store in a local folder, ``file:///FOLDER``: a key is a path below it.
 
-Lists a folder tree in byte order of its paths, in bounded memory.
-
-The system returns names unordered, and a segment's folder may hold millions. So a folder is read in several passes:
-each keeps, sorts and yields the lowest names above the last one, up to `MAX_NAMES`. These 400,000 names take about
-40 MB; one million events take three passes, ten million twenty-five.
-
 obstore's local store is not used because it lists unordered, does not fsync, and leaves staging files behind when it is
 killed. Here an object is written to an unnamed file, synced, and then hard-linked to its name, which fails if the name
 is taken: a kill leaves nothing behind, and once `put` returns, the object survives a power loss.
+
+Keys are listed in byte order, in bounded memory. The system returns names unordered, and a segment's folder may hold
+millions. So a folder is read in several passes: each keeps, sorts and yields the lowest names above the last one, up to
+`MAX_NAMES`. These 400,000 names take about 40 MB; one million events take three passes, ten million twenty-five.
 """
 
 from __future__ import annotations

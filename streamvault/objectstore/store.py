@@ -1,11 +1,9 @@
-"""The object store interface and its contract: objects, their checksums, archive classes and locks.
+"""The object store interface and its contract: objects and keys, checksums, archive classes, locks, and errors.
 
 `ObstoreStore` implements it for S3 and memory, `FolderStore` for a local folder; `RetryingStore` and `CountedStore`
 wrap any of them. `tests/contract/test_object_store.py` tests the contract.
 
-Validation of keys and prefixes.
-
-One rule for every store: a valid key is valid on S3, on MinIO and as a file name, and stays below the root.
+Every store takes the same keys: a valid one is valid on S3, on MinIO and as a file name, and stays below the root.
 """
 
 from __future__ import annotations

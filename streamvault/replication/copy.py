@@ -1,13 +1,10 @@
-"""The *copy* command: a stream, or a part of it, as a new stream.
-
-A finished copy and its source: whether it still is one, what it has, and how far the source has gone on.
-
-Nothing is stored for this: segments correspond by their place in the history, and the last bytes of a few are compared.
-
-Copies a stream, or looks at what an earlier copy has left.
+"""The *copy* command: makes a stream, or a part of one, a new stream, or looks at what an earlier copy has left.
 
 A copy is a replica that is finished as soon as it has everything: its target, and the ledger of where its offsets are
 counted from, are those of `replication.replication`. It needs no ledger if offsets are kept.
+
+Of a finished copy nothing is stored. Whether it still is one, what it has, and how far the source has gone on, is found
+out again: segments correspond by their place in the history, and the last bytes of a few are compared.
 """
 
 from __future__ import annotations

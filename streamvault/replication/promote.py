@@ -1,12 +1,9 @@
-"""The *promote* command: make a replica a stream like any other, after its source is gone or is sealed for it.
+"""The *promote* command: makes a replica a stream like any other, after its source is lost or by a cut-over.
 
-The cut-over: seal a replica's source, bring the replica up to its end, and finish it.
-
-Writers have no stream from the seal to the end, and a sealed stream cannot be opened again. So all that takes long or
-may fail comes before the seal: the replica is taken over from a running replication, has caught up, and the store has
-accepted the policies and tags that it will get.
-
-Its last steps, the fence and the policies, are those of `replication.replica.Replica.finish`.
+A cut-over seals the source, brings the replica up to its end, and finishes it. Writers have no stream from the seal to
+the end, and a sealed stream cannot be opened again. So all that takes long or may fail comes before the seal: the
+replica is taken over from a running replication, has caught up, and the store has accepted the policies and tags that
+it will get. The last steps, the fence and the policies, are those of `replication.replica.Replica.finish`.
 """
 
 from __future__ import annotations

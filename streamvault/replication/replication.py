@@ -1,10 +1,9 @@
-"""Brings a replica up to its source, round by round.
+"""Brings a replica up to its source, round by round; and finds its target, which is from then on that very stream.
 
-The target of a replication: free or its source's replica when it is found, and from then on that very stream.
-
-The source has to stay the same, too. A stream of the same name and first segments may be another one: in a cluster that
-was rebuilt, numbering begins anew. So the ledger has the source's tail and head of the newest round, and each round
-compares the last bytes of all open segments with the replica's (`ImportRun.check_unfinished`) before it appends to any.
+The target is free, or its source's replica, when it is found. The source has to stay the same, too. A stream of the
+same name and first segments may be another one: in a cluster that was rebuilt, numbering begins anew. So the ledger has
+the source's tail and head of the newest round, and each round compares the last bytes of all open segments with the
+replica's (`ImportRun.check_unfinished`) before it appends to any.
 """
 
 from __future__ import annotations

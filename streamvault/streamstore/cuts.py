@@ -1,17 +1,12 @@
-"""Stream cuts: compared with each other and with the history of their stream, and given as options.
-
-Compares stream cuts with each other and with the history of their stream.
+"""Stream cuts: compared, given as options, made of reader groups' positions, and found in streams of the same history.
 
 Two segments that share a key are never open at the same time, so at each key a stream is a sequence of segments ordered
 by creation epoch. A cut is one position in each of these sequences, and cuts are compared key by key. Cost grows with
 the number of segments ever created, not with the number of epochs.
 
-A reader group's position as a stream cut, which covers the key space once.
-
-A group forgets a segment that it has read to its end, and reads a successor only once it has read all of its
-predecessors. In between, no position of the group has the keys of a predecessor that was read first.
-
-Which segments of two streams with the same history correspond, although their numbers differ.
+A cut covers the key space once; a reader group's position need not. A group forgets a segment that it has read to its
+end, and reads a successor only once it has read all of its predecessors. In between, no position of the group has the
+keys of a predecessor that was read first.
 
 A store numbers segments itself, and goes on numbering when a name is used again. So a stream that repeats another's
 scales has the same epochs and key ranges, but its segments may have other numbers. Two segments correspond if they hold

@@ -1,15 +1,13 @@
 """Checks the key ranges of a scale; predicts and controls the numbers of the segments that it opens.
 
-Predicts the iteration order of a ``java.util.HashMap`` with Double keys.
-
-The order depends on the keys and their insertion order; this replays the map's growth. A bucket is iterated in
-insertion order until it becomes a tree; a tree puts its root first and a new key right after its parent. (Since Java 8;
-initial capacity 16, keys never removed.)
-
 Pravega's controller collects a scale's ranges in a ``java.util.HashMap`` keyed by their starts and numbers them in
 iteration order; the embedded store does the same. The order is that of the map's buckets, and within a bucket that of
 the request. Moving a boundary by a few ulps (to a neighbouring double) changes its bucket, but not the keys on either
 side: the hash of a routing key has 52 bits.
+
+The iteration order depends on the keys and their insertion order; this replays the map's growth. A bucket is iterated
+in insertion order until it becomes a tree; a tree puts its root first and a new key right after its parent. (Since Java
+8; initial capacity 16, keys never removed.)
 """
 
 from __future__ import annotations

@@ -1,22 +1,18 @@
-"""Streamvault's internal streams and its notes in tags, and how they are distinguished from users' streams.
-
-The note in the tags of a stream that is scaled for an append: what it gets back afterwards.
-
-While events are appended to a stream whose key ranges are finer than those of the sources, some of its segments are
-merged, and its policy lets the store scale nothing. The note is set together with that policy, before the first scale.
-So whoever finds it knows the policy and the key ranges before, even if the append was killed; and to those who only
-read the stream, it has the policy that its user has set.
-
-Streamvault's internal streams, and how they are distinguished from users' streams.
+"""Streamvault's internal streams, its notes in the tags of users' streams, and how the two kinds are distinguished.
 
 Leases, ledgers, queues and the targets of unfinished imports carry the tag `OWN`. Only the tag counts, never the name:
 a stream that merely has a similar name belongs to its user. An ephemeral stream is its user's: commands that name it
 take it like any other, but scopes are listed without it, and its tag is never carried to another stream.
 
-The segment of an internal stream, to which leases, ledgers and queues append their records.
+Leases, ledgers and queues append their records to the only segment of a stream that is created with the tag `OWN`. Of
+two appends at the same offset one is rejected, so the store decides between writers; and whoever opened the stream
+deletes it only if it was not created again.
 
-Such a stream is created with the tag `OWN` and has one segment. Of two appends at the same offset one is rejected, so
-the store decides between writers; and whoever opened the stream deletes it only if it was not created again.
+A stream that is scaled for an append has a note of what it gets back afterwards. While events are appended to a stream
+whose key ranges are finer than those of the sources, some of its segments are merged, and its policy lets the store
+scale nothing. The note is set together with that policy, before the first scale. So whoever finds it knows the policy
+and the key ranges before, even if the append was killed; and to those who only read the stream, it has the policy that
+its user has set.
 """
 
 from __future__ import annotations

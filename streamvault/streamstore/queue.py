@@ -1,17 +1,16 @@
 """A durable FIFO queue on a stream of one segment, with one consumer and at-least-once delivery.
 
+`QueueSegment` is the queue's segment, `Producer` adds entries, `Consumer` processes them. All use only the
+`StreamStore` interface.
+
 Modelled after the event processor of Pravega's segment containers (`ContainerEventProcessor` in its source): entries
 are appended to a small segment; a processor reads them in batches, passes these to a function, and truncates the
 segment up to where that function succeeded. The segment's start offset is thus the progress, survives a kill, and is
 visible to producers in other processes; write offset minus start offset is outstanding.
 
-`QueueSegment` is the queue's segment, `Producer` adds entries, `Consumer` processes them. All use only the
-`StreamStore` interface.
-
-One entry as a segment's bytes: an event whose payload is a small head and what was put in.
-
-The head, big-endian: uint8 version = 1, uint64 time of the put (microseconds since 1970, UTC), 16 bytes that name the
-entry (a random UUID), uint32 CRC-32 of these 25 bytes and of the content. See docs/reference/format.md.
+An entry is an event whose payload is a small head and what was put in. The head, big-endian: uint8 version = 1, uint64
+time of the put (microseconds since 1970, UTC), 16 bytes that name the entry (a random UUID), uint32 CRC-32 of these 25
+bytes and of the content. See docs/reference/format.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""S3's names, and how to reach a bucket: from plain variables of the environment, without the slow botocore.
+"""How to reach a bucket, and S3's names; from plain environment variables, without botocore.
 
-Access from plain variables of the environment, without botocore, which takes a quarter of a second to load.
-
-Only where nothing else can decide: keys, an endpoint that is not Amazon's, no AWS configuration, and of other variables
-only those that are known here to mean nothing for S3.
+botocore takes a quarter of a second to load. It is done without only where nothing else can decide: keys, an endpoint
+that is not Amazon's, no AWS configuration, and of other variables only those that are known here to mean nothing for
+S3.
 """
 
 from __future__ import annotations

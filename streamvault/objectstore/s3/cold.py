@@ -1,9 +1,7 @@
-"""Objects that need botocore's requests: in archive classes (S3 Glacier), or locked.
-
-S3 Object Lock: whether a bucket has it, and whether an object may be deleted.
+"""Objects in archive classes (S3 Glacier), and S3 Object Lock: what obstore does not support, by botocore.
 
 A bucket with Object Lock is versioned, so a plain delete of a locked object succeeds and hides it behind a delete
-marker. Callers must therefore check before deleting. obstore does not support locks, so botocore is used.
+marker. Callers must therefore check before deleting whether the object may be deleted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""A stream's folder: its lock, its record, its segments and transactions, and the errors for when it is not there.
+"""A stream's folder in the embedded store: its lock, its record, its segments and transactions.
 
-Commits: decided by one change of the stream's record, and finished by whoever opens the stream next.
-
-Until the record says so, nothing of a transaction is in a segment. Afterwards nobody sees the stream before all of it
-is: whoever reads the record copies what a killed process did not.
+A commit is decided by one change of the stream's record. Until the record says so, nothing of a transaction is in a
+segment. Afterwards nobody sees the stream before all of it is: whoever reads the record next copies what a killed
+process did not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Files of the embedded store: they survive kills and power losses; a segment has two, its bytes and how far they go.
+"""Files of the embedded store that survive kills and power losses: those of a segment, locks on folders, and errors.
 
-A segment's start and write offsets: a small file beside its data, overwritten in place.
-
-The file has two slots, each a page with one line of JSON and a checksum; a change overwrites the older one. So one slot
-is always intact on disk, and changes succeed even on a full disk.
+A segment has two files, its bytes and its state: how far they go, from where to where. The state is overwritten in
+place. It has two slots, each a page with one line of JSON and a checksum; a change overwrites the older one. So one
+slot is always intact on disk, and changes succeed even on a full disk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Connections to segment stores: send and receive frames, tell a slow server from a lost one, wait to be reused.
+"""Connections to segment stores: they exchange frames, tell a slow server from a lost one, and wait to be reused.
 
-A cluster's address and login are plain values, which can be sent to other processes.
+A cluster's address and login (`PravegaSettings`) are plain values, which can be sent to other processes.
 """
 
 from __future__ import annotations

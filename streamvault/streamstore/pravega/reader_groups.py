@@ -1,21 +1,16 @@
 """Reader groups of Pravega's Java client: listed, created, and their positions read from their state streams.
 
-Reads and writes values as Pravega's Java client serializes them (its ``VersionedSerializer``).
+The controller knows a group's configuration, and nothing of its position; and it has no call that lists groups. So
+groups are found by their state streams, ``_RG`` and the name. The Java client keeps a group's state there as a sequence
+of records, each an event in the only segment: an initial state, then updates of it, and from time to time the whole
+state again, before which the stream is truncated. Every reader applies all of them in order, so whoever does the same
+knows where the group would go on if all of its readers were lost now: at the offsets of the segments that no reader
+has, and, for the segments that a reader has, at those of that reader's last checkpoint.
 
-A value is a format byte (0), for a value of several kinds the kind's byte, a version byte, the number of revisions, and
-each revision: its number, its length as int32, its fields. A revision adds fields to those of the revisions before it.
-Numbers are big-endian. What is not exactly as known here is an error: a newer client may mean something else by it.
-
-The records of a reader group's state stream, ``_RG`` and the group's name.
-
-Pravega's Java client keeps a group's state as a sequence of records, each an event in the only segment of that stream:
-an initial state, then updates of it, and from time to time the whole state again, before which the stream is truncated.
-Every reader applies all of them in order, so whoever does the same knows where the group would go on if all of its
-readers were lost now: at the offsets of the segments that no reader has, and, for the segments that a reader has, at
-those of that reader's last checkpoint.
-
-The controller has no call that lists groups, so those are found by their state streams, ``_RG`` and the name. The
-controller knows a group's configuration, and nothing of its position.
+Records are in the format of the client's ``VersionedSerializer``. A value is a format byte (0), for a value of several
+kinds the kind's byte, a version byte, the number of revisions, and each revision: its number, its length as int32, its
+fields. A revision adds fields to those of the revisions before it. Numbers are big-endian. What is not exactly as known
+here is an error: a newer client may mean something else by it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""The segment store commands used here, by code, and how they are encoded as frames.
+"""The segment store commands used here, and how they are encoded as frames.
 
-Encodes segment store commands as frames: a command is a class whose annotations define its payload.
-
-A frame is an int32 code, an int32 payload length and the payload, big-endian. Payloads may be longer than defined here
-(newer servers append fields), but not shorter.
+A command is a class whose annotations define its payload. A frame is an int32 code, an int32 payload length and the
+payload, big-endian. Payloads may be longer than defined here (newer servers append fields), but not shorter.
 """
 
 from __future__ import annotations
