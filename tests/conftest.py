@@ -6,6 +6,7 @@ names there are airflow, buildah, chromium, iceberg-rest, pravega, minio, versit
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import re
@@ -14,6 +15,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -67,6 +69,7 @@ FAST = {"unit", "commands", "contract"}
 """The folders whose tests are fast if they have none of these markers."""
 SERVERS = ("spark", "pravega", "minio", "versitygw", "trino")
 MARKED = re.compile(rf"mark\.({'|'.join(SERVERS)})|getattr\(pytest\.mark")
+SESSION = pytest.StashKey[pytest.Session]()
 NOT_FETCHED = pytest.StashKey[dict[str, str]]()
 
 
@@ -91,6 +94,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Whoever imports Airflow makes its home, so it has one that goes.
     """
+    config.add_cleanup(partial(_leave, config))  # what is added first is done last
     home = tempfile.TemporaryDirectory(prefix="streamvault-airflow-home-")
     config.add_cleanup(home.cleanup)
     # What `main` has frozen in this process is collected at its end, or some libraries report leaks.
@@ -99,6 +103,22 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
     # A test that asks for Spark means it.
     os.environ.setdefault("STREAMVAULT_MASTER", "local[*]")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[SESSION] = session
+
+
+def _leave(config: pytest.Config) -> None:
+    """End this process with the tests' exit code, without taking the interpreter apart.
+
+    By then it has the threads of half a dozen libraries in C++ and Rust, and one of those has crashed it when all tests
+    had passed. How a command ends is tested with processes that have run nothing else.
+    """
+    if (session := config.stash.get(SESSION, None)) is not None:
+        config.get_terminal_writer().flush()
+        atexit._run_exitfuncs()
+        os._exit(int(session.exitstatus))
 
 
 @pytest.hookimpl(tryfirst=True)
