@@ -360,6 +360,7 @@ def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
         table: as for `write_table`.
         format: as for `write_table`.
         decode: as for `write_table`.
+        framing: as for `write_table`.
         schema: as for `write_table`.
         event_time: as for `write_table`.
         raw: return the statements for a table over the objects of layout ``events`` instead.

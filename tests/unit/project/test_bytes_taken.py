@@ -27,6 +27,7 @@ OF_STREAMS = {
     "streamvault/concat/copy_events.py": "the end of a target; a source's events, identified before and after",
     "streamvault/demo/tour.py": "the demo's own stream",
     "streamvault/importer/fill.py": "what a target has, to compare it with its source",
+    "streamvault/importer/run.py": "what a target has of a source that is gone, to compare it with what was recorded",
     "streamvault/lake/origins.py": "a sample, from which columns are proposed",
     "streamvault/replication/copy.py": "the last bytes of a finished copy, and of its source",
     "streamvault/replication/replica.py": "where the last event of a replica ends",
