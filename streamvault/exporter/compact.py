@@ -246,7 +246,7 @@ def _mergeable_groups(manifests: Sequence[Manifest], held: set[int], target: int
             some, kinds = [], {}
         if is_free:
             some.append(manifest)
-            kinds[manifest.layout, manifest.compression, manifest.range_size] = manifest
+            kinds[manifest.layout, manifest.compression, manifest.range_size, manifest.schemas] = manifest
     if some:
         yield tuple(some)
 

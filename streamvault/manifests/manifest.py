@@ -50,6 +50,15 @@ from streamvault.streamstore.model import (
 
 Setting = Annotated[int, Field(ge=-1, le=0x7FFFFFFFFFFFFFFF)]
 
+MAX_SCHEMA_BYTES = 1024 * 1024
+"""Maximum size of a schema, in base64 (bytes)."""
+
+MAX_GROUP_BYTES = 8 * 1024 * 1024
+"""Maximum size of all schemas that a generation notes, in base64 (bytes)."""
+
+MAX_SCHEMAS = 1000
+"""Maximum encodings that a generation notes."""
+
 MAX_INDEX_BYTES = 1024 * 1024 * 1024
 """Maximum size of an index of ranges: enough for half a petabyte, or a sixth of a petabyte if compressed."""
 
@@ -215,6 +224,55 @@ class GroupEntry(Model):
         return self
 
 
+class SchemaEntry(Model):
+    """A version of a schema and a codec: what an encoding id in an event's header stands for.
+
+    `type` is the record's name and `format` the kind of its schema, as the registry has them. `data` is the schema's
+    bytes in base64, and `codec` how payloads are compressed, empty if they are not.
+    """
+
+    encoding: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
+    type: Annotated[str, Field(max_length=1000)]
+    format: Annotated[str, Field(min_length=1, max_length=100)]
+    version: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
+    data: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=MAX_SCHEMA_BYTES)]
+    codec: Annotated[str, Field(max_length=100)] = ""
+
+
+class SchemaGroup(Model):
+    """The encodings of a group of Pravega's Schema Registry after a generation's tail was taken, by id."""
+
+    group: Annotated[str, Field(min_length=1, max_length=1000)]
+    entries: Annotated[tuple[SchemaEntry, ...], Field(max_length=MAX_SCHEMAS)]
+
+    @model_validator(mode="after")
+    def _is_sorted(self) -> Self:
+        found = [one.encoding for one in self.entries]
+        if found != sorted(set(found)):
+            raise ValueError("encodings are not sorted, each once")
+        if sum(len(one.data) for one in self.entries) > MAX_GROUP_BYTES:
+            raise ValueError(f"the schemas of {self.group} have more than {MAX_GROUP_BYTES} bytes in base64")
+        return self
+
+    @classmethod
+    def union(cls, groups: Iterable[SchemaGroup | None]) -> SchemaGroup | None:
+        """Return the encodings of several generations; None if none of them has noted any.
+
+        Raises:
+            ValueError: two have different groups, or different schemas for the same encoding, as of a registry that
+                was set up anew.
+        """
+        noted = [group for group in groups if group is not None]
+        entries: dict[int, SchemaEntry] = {}
+        for group in noted:
+            if group.group != noted[0].group:
+                raise ValueError(f"the schema groups {noted[0].group} and {group.group} differ")
+            for entry in group.entries:
+                if entries.setdefault(entry.encoding, entry) != entry:
+                    raise ValueError(f"encoding {entry.encoding} of {group.group} has two schemas")
+        return cls(group=noted[0].group, entries=tuple(entries[key] for key in sorted(entries))) if noted else None
+
+
 class Witness(Model):
     """The last bytes of a segment before a cut, by which a different stream of the same name is recognized.
 
@@ -244,7 +302,7 @@ class Replaced(Model):
     reader_groups: tuple[GroupEntry, ...] | None = None
 
 
-_NOT_ITS_IDENTITY = frozenset({"layout", "compression", "reader_groups", "line"})
+_NOT_ITS_IDENTITY = frozenset({"layout", "compression", "reader_groups", "line", "schemas"})
 
 
 class GenerationModel(File):
@@ -253,7 +311,8 @@ class GenerationModel(File):
     `source` is the address of the stream's store as given by the user, for messages only. The stream is identified by
     its epochs and `witness`: the last bytes before the cut `to` of each segment that the source still had.
     `reader_groups` are those of its scope that read it; None if they were not asked for. `line` is the name of the
-    archive's line, empty for a stream's first archive; None in archives of earlier releases.
+    archive's line, empty for a stream's first archive; None in archives of earlier releases. `schemas` are those by
+    which its events are decoded; None if they were not asked for.
     """
 
     format: Literal[1]
@@ -273,6 +332,7 @@ class GenerationModel(File):
     replaces: tuple[Replaced, ...] = ()
     reader_groups: tuple[GroupEntry, ...] | None = None
     line: Annotated[str, Field(max_length=64)] | None = None
+    schemas: SchemaGroup | None = None
 
     def in_common(self) -> dict[str, Any]:
         """Return the common fields of a generation's plan and manifest, by name."""
@@ -308,7 +368,7 @@ class GenerationModel(File):
         """
         left_out = {name for name in ("replaces", "index") if not getattr(self, name, None)}
         left_out |= {"content"} if self.content == "events" else set()
-        left_out |= {"line"} if self.line is None else set()
+        left_out |= {name for name in ("line", "schemas") if getattr(self, name) is None}
         document: dict[str, Any] = {name: value for name, value in super().document().items() if name not in left_out}
         for one in (document, *document.get("replaces", ())):
             if one["reader_groups"] is None:

@@ -44,7 +44,7 @@ from streamvault.manifests.decisions import check_mark
 from streamvault.manifests.deleting import RANGES_A_TASK, DeletedData
 from streamvault.manifests.history import NOT_MERGED, Generation, History, by_segment, check_follows, with_rows
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
-from streamvault.manifests.manifest import MAX_INDEX_BYTES, GapEntry, Manifest, Replaced, SegmentEntry
+from streamvault.manifests.manifest import MAX_INDEX_BYTES, GapEntry, Manifest, Replaced, SchemaGroup, SegmentEntry
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.manifests.plan import find_plan, find_rows
 from streamvault.objectstore.bulk import delete_all
@@ -59,8 +59,14 @@ from streamvault.streamstore.model import Range, SegmentId
 def can_merge(manifests: Iterable[Manifest]) -> bool:
     """Check whether generations can be merged with each other.
 
-    Layout and compression must be the same, and of chunks each range size must be a multiple of the smaller ones.
+    Layout and compression must be the same, of chunks each range size must be a multiple of the smaller ones, and an
+    encoding must have one schema.
     """
+    manifests = tuple(manifests)
+    try:
+        SchemaGroup.union(one.schemas for one in manifests)
+    except ValueError:
+        return False
     held = {(one.layout, one.compression, one.range_size) for one in manifests}
     if len({(layout, compression) for layout, compression, _ in held}) > 1:
         return False
@@ -121,6 +127,7 @@ class Merger:
                 "events": sum(generation.manifest.events for generation in self._held),
                 "bytes": sum(generation.manifest.bytes for generation in self._held),
                 "range_size": self.range_size,
+                "schemas": SchemaGroup.union(generation.manifest.schemas for generation in self._held),
                 "tool": tool,
             }
         )
