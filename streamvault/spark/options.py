@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
+from streamvault.common import logins
 from streamvault.common.errors import Usage
 from streamvault.common.units import parse_moment, parse_size
 from streamvault.lake.read import schema_of
@@ -133,6 +134,10 @@ class SourceOptions:
             raise self.wrong(given[0], "the option is empty")
         return value
 
+    def secret(self, name: str) -> str | None:
+        """Return an option exactly as it was given; None if it is not given."""
+        return self._given.get(name.lower())
+
     def uri(self) -> str | None:
         """Return the option ``path``, which is the ``LOCATION`` of a table, too; None if it is not given."""
         text = self.text("path")
@@ -214,10 +219,42 @@ class SourceOptions:
 def stream_of(options: SourceOptions) -> tuple[StoreAddress, StreamName]:
     """Return the stream given by ``controller``, ``scope`` and ``stream``, or by ``load(URI)``.
 
+    The login is that of the options; without one, that of the environment.
+
     Raises:
         Usage: an option is missing.
         InvalidName: the URI is not valid.
     """
+    address, stream = _place_of(options)
+    return _logged_in(options, address), stream
+
+
+_LOGIN = ("username", "password", "caFile", "verifyHostname")
+"""Options of a cluster's login. The first two are secrets: a table does not keep them."""
+
+
+def _logged_in(options: SourceOptions, address: StoreAddress) -> StoreAddress:
+    """Return the address with the options' login, if there is one. It is part of no message, nor of a repr."""
+    user, ca_file, password = options.text("username"), options.text("caFile"), options.secret("password")
+    if (user is None) != (password is None):
+        missing = "username" if user is None else "password"
+        raise options.wrong(missing, "the option is missing", "Give username and password together.")
+    found: dict[str, object] = {"username": user, "password": password, "ca_file": ca_file}
+    if options.text("verifyHostname"):
+        found["verify_hostname"] = options.flag("verifyHostname", default=True)
+    given = {name: value for name, value in found.items() if value is not None}
+    if given and address.scheme == "local":
+        name = next(name for name in _LOGIN if options.secret(name) is not None)
+        raise options.wrong(name, "a folder asks for no login")
+    if password is not None and not logins.are_sent():
+        todo = f"Unset {logins.VARIABLE}, or give the login in the environment of the executors."
+        raise options.wrong("password", f"logins are not sent to executors ({logins.VARIABLE}=no)", todo)
+    if not given:
+        return address
+    return replace(address, settings=replace(address.settings, **given))
+
+
+def _place_of(options: SourceOptions) -> tuple[StoreAddress, StreamName]:
     parts = {name: options.text(name) for name in ("controller", "scope", "stream")}
     uri = options.uri()
     missing = [name for name, value in parts.items() if value is None]
@@ -236,8 +273,8 @@ def stream_of(options: SourceOptions) -> tuple[StoreAddress, StreamName]:
 _START = ("from", "startingOffsets", "start_stream_cut")
 _END = ("to", "endingOffsets", "end_stream_cut")
 _READ_OPTIONS = (
-    "path", "controller", "scope", "stream", *_START, *_END, "failOnDataLoss", "boundaries", "rangeSize",
-    "minPartitions", "columns", "maxBytesPerTrigger",
+    "path", "controller", "scope", "stream", *_LOGIN, *_START, *_END, "failOnDataLoss", "boundaries", "rangeSize",
+    "minPartitions", "columns", "maxBytesPerTrigger", "maxEventsPerTrigger",
 )  # fmt: skip
 _FIXED_TO_READ = {
     **FIXED,
@@ -248,7 +285,7 @@ _FIXED_TO_READ = {
     ),
 }
 _RANGE_SIZE = 64 * 1024 * 1024
-_MIN_RANGE_SIZE = 1024 * 1024
+MIN_RANGE_SIZE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +302,7 @@ class Reading:
         range_size: size of the parts of a segment (bytes).
         min_partitions: about how many parts to make of all segments at least; None to go by the range size alone.
         max_bytes: maximum size of a micro-batch; None for no limit.
+        max_events: maximum number of events of a micro-batch; None for no limit.
         columns: the requested columns; None for all.
     """
 
@@ -277,6 +315,7 @@ class Reading:
     range_size: int
     min_partitions: int | None
     max_bytes: int | None
+    max_events: int | None
     columns: list[str] | None
 
     @contextmanager
@@ -288,7 +327,7 @@ class Reading:
     def split_size(self, total: int) -> int:
         """Return the size of the parts of segments, if there are so many bytes in all."""
         most = self.range_size if self.min_partitions is None else -(-total // self.min_partitions)
-        return max(_MIN_RANGE_SIZE, min(self.range_size, most))
+        return max(MIN_RANGE_SIZE, min(self.range_size, most))
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> Reading:
@@ -304,21 +343,25 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
     options = SourceOptions("pravega", given, _READ_OPTIONS, _FIXED_TO_READ)
     address, stream = stream_of(options)
     range_size = options.size("rangeSize") or _RANGE_SIZE
-    if range_size < _MIN_RANGE_SIZE:
-        raise options.wrong("rangeSize", f"the range size must be at least {_MIN_RANGE_SIZE} bytes")
+    if range_size < MIN_RANGE_SIZE:
+        raise options.wrong("rangeSize", f"the range size must be at least {MIN_RANGE_SIZE} bytes")
     max_bytes = options.size("maxBytesPerTrigger")
     if max_bytes == 0:
         raise options.wrong("maxBytesPerTrigger", "the limit must be positive")
+    max_events = options.number("maxEventsPerTrigger", least=1)
     if streaming and (options.text("end_stream_cut") or "").lower() == "latest":
         todo = "Give unbounded, or use Trigger.AvailableNow."
         raise options.wrong("end_stream_cut", "a query that follows a stream does not end at its tail", todo)
     boundaries = options.choice("boundaries", ("segment", "walked", "guessed"))
     min_partitions = options.number("minPartitions", least=1)
-    is_split = (
-        boundaries == "walked" or (max_bytes and streaming is not False) or (boundaries == "guessed" and not streaming)
-    )
+    is_limited = bool(max_bytes or max_events) and streaming is not False
+    is_split = boundaries == "walked" or is_limited or (boundaries == "guessed" and not streaming)
     if min_partitions and not is_split:
-        others = "boundaries=walked, or maxBytesPerTrigger" if streaming else "boundaries=walked or boundaries=guessed"
+        others = (
+            "boundaries=walked, or a limit such as maxBytesPerTrigger"
+            if streaming
+            else "boundaries=walked or boundaries=guessed"
+        )
         raise options.wrong("minPartitions", "a segment is one partition unless it is split", f"Also give {others}.")
     return Reading(
         address,
@@ -330,11 +373,15 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
         range_size,
         min_partitions,
         max_bytes,
+        max_events,
         options.words("columns"),
     )
 
 
-_WRITE_OPTIONS = ("path", "controller", "scope", "stream", "lease", "transaction_timeout_ms", "txnAppId", "txnVersion")
+_WRITE_OPTIONS = (
+    *("path", "controller", "scope", "stream", *_LOGIN),
+    *("lease", "transaction_timeout_ms", "txnAppId", "txnVersion"),
+)
 _FIXED_TO_WRITE = {
     **FIXED,
     "exactly_once": ("true", "a write is always one transaction", "Give true."),
@@ -440,9 +487,13 @@ def schema_for(given: Mapping[str, str], columns: Callable[[Mapping[str, str]], 
     # beside the options, there are the table's properties, by their own names
     options = {name.removeprefix(_OPTION): text for name, text in given.items() if name.startswith(_OPTION)}
     options |= {name: text for name, text in given.items() if name == "path"}
+    if kept := next((name for name in options if name.lower() in {"username", "password"}), None):
+        todo = 'Give it to each query: spark.read.option("username", …).option("password", …).table(…).'
+        where = f"option {kept} of a table"
+        raise Usage("a login cannot be kept with a table, as catalogs store and show it", where=where, todo=todo)
     first, *others = spark_schema(columns(options)).fields
-    kept = StructField(first.name, first.dataType, first.nullable, {_KEPT: json.dumps(options)})
-    return StructType([kept, *others])
+    column = StructField(first.name, first.dataType, first.nullable, {_KEPT: json.dumps(options)})
+    return StructType([column, *others])
 
 
 def options_for(given: Mapping[str, str], schema: StructType) -> dict[str, str]:

@@ -20,7 +20,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Failed
@@ -30,7 +36,15 @@ from streamvault.sources.identity import COMPARED_SEGMENTS, SourcePosition
 from streamvault.sources.sources import LiveState
 from streamvault.sources.spans import spans_of
 from streamvault.spark.batch_reader import BatchReader, PartPartition
-from streamvault.spark.options import Reading, arrow_schema, options_for, read_options, schema_for, write_options
+from streamvault.spark.options import (
+    MIN_RANGE_SIZE,
+    Reading,
+    arrow_schema,
+    options_for,
+    read_options,
+    schema_for,
+    write_options,
+)
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink
 from streamvault.streamstore.cuts import infos_if_there, is_before, segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
@@ -86,18 +100,31 @@ class SegmentPart:
         splitter = EventSplitter(self.start, self.segment.in_stream(stream), largest=largest, starts=True)
         return EventWalk(store, stream, self.segment, splitter, high=self.high, segment_end=self.end)
 
-    def boundaries(self, store: StreamStore, stream: StreamName, size: int) -> list[int]:
+    def boundaries(self, store: StreamStore, stream: StreamName, size: int, most: int | None = None) -> list[int]:
         """Return event boundaries about a size apart, from `start` to the end of the last event. Reads it all.
+
+        Args:
+            store: the stream's store.
+            stream: the stream.
+            size: how far apart (bytes).
+            most: after how many events to end; None for no limit.
 
         Raises:
             NotAnEvent: the start or the end lies inside an event.
         """
         walk = self.walk(store, stream)
-        found = [walk.end]
+        found, end = [walk.end], walk.end
         for block in walk.blocks():
-            if block.end - found[-1] >= size:
-                found.append(block.end)
-        return found if walk.end == found[-1] else [*found, walk.end]
+            end = block.end
+            if most is not None:
+                if most < block.count and block.starts is not None:
+                    end = block.offset + int(block.starts[most])
+                most -= min(most, block.count)
+            if end - found[-1] >= size:
+                found.append(end)
+            if most == 0:
+                break
+        return found if end == found[-1] else [*found, end]
 
     def guessed(self, range_size: int) -> list[SegmentPart]:
         """Split the part at multiples of the range size; each task guesses where its events begin."""
@@ -300,7 +327,7 @@ def share_out(available: Mapping[SegmentId, int], limit: int) -> dict[SegmentId,
 
     Args:
         available: available bytes of each segment; segments without any are omitted from the result.
-        limit: maximum total (bytes).
+        limit: maximum total (bytes, or events).
     """
     total = sum(available.values())
     if total <= limit:
@@ -362,9 +389,11 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._offset(store, described, start, None)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit set by ``maxBytesPerTrigger``."""
-        most = self._reading.max_bytes
-        return ReadAllAvailable() if most is None else ReadMaxBytes(most)
+        """Return the limit set by ``maxBytesPerTrigger`` or ``maxEventsPerTrigger``; `latestOffset` knows both."""
+        reading = self._reading
+        if reading.max_bytes is None and reading.max_events is not None:
+            return ReadMaxRows(reading.max_events)
+        return ReadAllAvailable() if reading.max_bytes is None else ReadMaxBytes(reading.max_bytes)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the batch that begins at ``start`` ends; ``start`` itself if there is nothing to read."""
@@ -376,8 +405,10 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = StreamCut(reading.stream, ahead)
             # raise before Spark records the batch
             readable_parts(reading, store, described, begin, end)
-            if isinstance(limit, ReadMaxBytes):
-                end = StreamCut(reading.stream, self._bounded(store, begin, ahead, limit.max_bytes))
+            if not isinstance(limit, ReadAllAvailable):
+                size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else reading.max_bytes
+                count = limit.max_rows if isinstance(limit, ReadMaxRows) else reading.max_events
+                end = StreamCut(reading.stream, self._bounded(store, begin, ahead, size, count))
             return start if end == begin else self._offset(store, described, end, self._position(start))
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
@@ -433,9 +464,9 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return LiveState(OpenStream(store, self._reading.address, self._reading.stream), described, now_utc())
 
     def _bounded(
-        self, store: StreamStore, begin: StreamCut, ahead: dict[SegmentId, int], most: int
+        self, store: StreamStore, begin: StreamCut, ahead: dict[SegmentId, int], size: int | None, count: int | None
     ) -> dict[SegmentId, int]:
-        """Return the batch's end, limited to ``most`` bytes.
+        """Return the batch's end, limited to ``size`` bytes and ``count`` events; None for no limit.
 
         The end of the last event that fits is known only after reading up to it, so the driver reads the same bytes as
         the tasks will. It remembers event boundaries, so that the batch can have many tasks.
@@ -447,14 +478,18 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for segment in ahead:
             info = infos.get(segment)
             low[segment] = max(begin.offsets.get(segment, 0), info.start_offset if info else 0)
-        shares = share_out({segment: max(0, end - low[segment]) for segment, end in ahead.items()}, most)
+        available = {segment: max(0, end - low[segment]) for segment, end in ahead.items()}
+        shares = share_out(available, sum(available.values()) if size is None else size)
+        # an event has more than one byte, so as many as bytes are no limit
+        counts = share_out(shares, sum(shares.values()) if count is None else count)
         ends = {segment: begin.offsets.get(segment, 0) for segment in ahead}
-        apart = reading.split_size(sum(shares.values()))
+        # how much so many events are is not known yet
+        apart = reading.split_size(sum(shares.values())) if count is None else MIN_RANGE_SIZE
         self._boundaries.clear()
-        for segment, size in shares.items():
+        for segment, share in shares.items():
             start, end = low[segment], ahead[segment]
-            part = SegmentPart(segment, start, min(start + size, end), end)
-            boundaries = part.boundaries(store, reading.stream, apart)
+            part = SegmentPart(segment, start, min(start + share, end), end)
+            boundaries = part.boundaries(store, reading.stream, apart, counts[segment])
             ends[segment] = boundaries[-1]
             self._boundaries[segment, start, ends[segment]] = boundaries
         return ends
@@ -463,7 +498,16 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         boundaries = self._boundaries.get((whole.segment, whole.start, whole.end))
         if boundaries is None and self._reading.boundaries == "walked":
             boundaries = whole.boundaries(store, self._reading.stream, size)
-        return [whole] if boundaries is None else known_parts(whole.segment, boundaries)
+        return [whole] if boundaries is None else known_parts(whole.segment, _apart(boundaries, size))
+
+
+def _apart(boundaries: list[int], size: int) -> list[int]:
+    """Return boundaries that are at least a size apart, with the first and the last."""
+    kept = boundaries[:1]
+    for one in boundaries[1:-1]:
+        if one - kept[-1] >= size:
+            kept.append(one)
+    return kept + boundaries[1:][-1:]
 
 
 def _earlier(described: StreamDescription, requested: StreamCut | None, tail: StreamCut) -> StreamCut:

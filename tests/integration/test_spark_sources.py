@@ -25,6 +25,7 @@ from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from testkit.servers.java import spark_environment
 from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega_security import ADMIN
 from testkit.servers.s3 import S3Server
 from testkit.servers.spark_cluster import SparkCluster
 from testkit.small_archives import Vault
@@ -46,8 +47,10 @@ def spark(minio: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**minio.environment(), **spark_environment()}.items():
             patch.setenv(name, value)
-        patch.chdir(tmp_path_factory.mktemp("spark"))
-        spark = settings(SparkSession.builder.master("local[2]"))
+        folder = tmp_path_factory.mktemp("spark")
+        patch.chdir(folder)
+        logs = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.dir": str(folder)}
+        spark = settings(SparkSession.builder.master("local[2]").config(map=logs))
         register(spark)
         yield spark
         end(spark)
@@ -281,6 +284,64 @@ def test_query_follows_a_scale(
         assert query.isActive
     finally:
         query.stop()
+
+
+def test_query_has_a_login_of_its_own_for_each_cluster(
+    spark: SparkSession,
+    pravega: PravegaServer,
+    pravega_secure: PravegaServer,
+    store: StreamStore,
+    scope_name: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No password is in a plan, a log of Spark, a checkpoint or a message."""
+    assert pravega_secure.certificates is not None
+    login = {
+        "username": ADMIN.user,
+        "password": ADMIN.password,
+        "caFile": str(pravega_secure.certificates.authority),
+    }
+    first, name = target(store, scope_name, 1), StreamName(scope_name, "guarded")
+    append_events(store, first, SegmentId(0, 0), [b"1", b"2"])
+    with monkeypatch.context() as patch:
+        for option, variable in {"username": "USERNAME", "password": "PASSWORD", "caFile": "CA_FILE"}.items():
+            patch.setenv(f"PRAVEGA_{variable}", login[option])
+        secure = parse_stream(f"{pravega_secure.uri}/a/b")[0]
+    with secure.open() as guarded:
+        guarded.create_scope(scope_name)
+        guarded.create_stream(name, StreamConfiguration())
+        followed = spark.readStream.format("pravega").option("startingOffsets", "earliest")
+        followed = followed.option("maxEventsPerTrigger", 1)
+        copied = followed.load(f"{pravega.uri}/{first}").selectExpr("payload AS event").writeStream.format("pravega")
+        query = (
+            copied.options(**login)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(f"{pravega_secure.uri}/{name}")
+        )
+        assert query.awaitTermination(120)
+        assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [1, 1]
+        query.explain(extended=True)
+        wait_for(guarded, name, [b"1", b"2"])
+    frame = spark.read.format("pravega").options(**login).load(f"{pravega_secure.uri}/{name}")
+    assert sorted(bytes(row.payload) for row in frame.collect()) == [b"1", b"2"]
+    frame.explain("extended")
+    frame.select("payload").write.format("pravega").mode("append").options(**login).save(f"{pravega_secure.uri}/{name}")
+    assert spark.read.format("pravega").options(**login).load(f"{pravega_secure.uri}/{name}").count() == 4
+    with pytest.raises(PySparkException, match=r"option columns|unknown column") as wrong:
+        spark.read.format("pravega").options(**login, columns="key").load(f"{pravega_secure.uri}/{name}")
+    other = spark.read.format("pravega").options(**login | {"password": ADMIN.password[::-1]})
+    with pytest.raises(PySparkException, match="rejected the login of admin") as refused:
+        other.load(f"{pravega_secure.uri}/{name}").count()
+    said = str(wrong.value) + str(refused.value) + "".join(capfd.readouterr())
+    folders = (tmp_path, Path(spark.conf.get("spark.eventLog.dir") or ""))
+    kept = "".join(file.read_text("latin-1") for folder in folders for file in folder.rglob("*") if file.is_file())
+    assert "BatchScan" in kept
+    for secret in (ADMIN.password, ADMIN.password[::-1]):
+        assert secret not in said
+        assert secret not in kept
 
 
 ON_A_CLUSTER = """

@@ -243,7 +243,7 @@ class ControllerCalls:
                 todo = f"{todo} {_NEEDED[method]}"
             if code == grpc.StatusCode.UNAUTHENTICATED and user:
                 what = f"Pravega rejected the login of {user}"
-                todo = "Check PRAVEGA_USERNAME and PRAVEGA_PASSWORD."
+                todo = "Check PRAVEGA_USERNAME and PRAVEGA_PASSWORD (or the options of Spark's source)."
             return AccessDenied(what, where=where, todo=todo)
         if code == grpc.StatusCode.UNAVAILABLE:
             signature = "CERTIFICATE_VERIFY_FAILED" in (error.details() or "")

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterTha
 from streamvault.common.errors import Failed, Problem, Usage
 from streamvault.spark import pravega_source as segment_parts
 from streamvault.spark.archive_source import ArchiveDataSource
-from streamvault.spark.options import read_options, write_options
+from streamvault.spark.options import options_for, read_options, write_options
 from streamvault.spark.pravega_source import DataLoss, PravegaDataSource
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.local import LocalStore
@@ -48,9 +48,14 @@ from tests.unit.streamstore.test_model import java_cut
         ({"path": "local:///a/s/t", "boundaries": "none"}, "Give one of segment, walked, guessed"),
         ({"path": "local:///a/s/t", "rangeSize": "1KiB"}, "the range size must be at least 1048576 bytes"),
         ({"path": "local:///a/s/t", "maxBytesPerTrigger": "0"}, "must be positive"),
+        ({"path": "local:///a/s/t", "maxEventsPerTrigger": "0"}, "an integer of at least 1"),
         ({"path": "local:///a/s/t", "columns": "pointer,key"}, "unknown column: key"),
         ({"path": "local:///a/s/t", "metadata": "StreamInfo"}, "the source reads events only"),
         ({"path": "local:///a/s/t", "startingTimestamp": "1"}, "Pravega does not keep the time of an event"),
+        ({"path": "pravega://h:1/s/t", "username": "u"}, "the option is missing: option password"),
+        ({"path": "pravega://h:1/s/t", "password": "p"}, "the option is missing: option username"),
+        ({"path": "pravega://h:1/s/t", "verifyHostname": "maybe"}, "'maybe' is not valid"),
+        ({"path": "local:///a/s/t", "caFile": "/ca.pem"}, "a folder asks for no login: option caFile"),
         ({"path": "local:///a/s/t", "minPartitions": "4"}, "Also give boundaries=walked or boundaries=guessed"),
         ({"path": "local:///a/s/t", "minPartitions": "0", "boundaries": "walked"}, "an integer of at least 1"),
     ],
@@ -61,6 +66,45 @@ def test_invalid_option_is_one_line(options: dict[str, str], said: str) -> None:
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
+
+
+SECRET = " pa:ss word "
+LOGIN = {"username": "reader", "password": SECRET, "caFile": "/ca.pem", "verifyHostname": "false"}
+CLUSTER = {"path": "pravega+tls://h:1/s/t"}
+
+
+def test_login_is_that_of_the_options_before_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"USERNAME": "other", "PASSWORD": "theirs", "CA_FILE": "/other.pem"}.items():
+        monkeypatch.setenv(f"PRAVEGA_{name}", value)
+    reading = read_options({**CLUSTER, **LOGIN})
+    writing = write_options({**CLUSTER, **LOGIN}, schema_of("payload binary"), overwrite=False)
+    for settings_ in (reading.address.settings, writing.address.settings):
+        assert (settings_.login(), settings_.ca_file) == (f"reader:{SECRET}", "/ca.pem")
+        assert settings_.verify_hostname is False
+    assert read_options(CLUSTER).address.settings.login() == "other:theirs"
+    mixed = read_options({**CLUSTER, "caFile": "/ca.pem"}).address
+    assert (mixed.settings.login(), mixed.settings.ca_file) == ("other:theirs", "/ca.pem")
+    # stores that stay open for the next task are kept apart by their logins
+    assert reading.address != read_options(CLUSTER).address
+
+
+def test_password_is_in_no_message_and_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {**CLUSTER, **LOGIN}
+    assert SECRET not in repr(read_options(given)) + repr(PravegaDataSource(given).reader(schema_of("length int")))
+    wrong = ({"columns": "key"}, {"rangeSize": "1"}, {"startAt": "0"}, {"username": ""}, {"path": "local:///a/s/t"})
+    for each in wrong:
+        with pytest.raises(Problem) as caught:
+            PravegaDataSource({**given, **each}).schema()
+        assert SECRET.strip() not in str(caught.value)
+    creation = {"owner": "me", "provider": "pravega", "path": given["path"]}
+    with pytest.raises(Usage, match="a login cannot be kept with a table") as refused:
+        PravegaDataSource({**creation, **{f"option.{name}": value for name, value in LOGIN.items()}}).schema()
+    assert SECRET.strip() not in str(refused.value)
+    schema = PravegaDataSource({**creation, "option.caFile": "/ca.pem"}).schema()
+    assert read_options(options_for(LOGIN, schema)).address.settings.login() == f"reader:{SECRET}"
+    monkeypatch.setenv("STREAMVAULT_SEND_LOGINS", "no")
+    with pytest.raises(Usage, match="logins are not sent to executors"):
+        read_options(given)
 
 
 @pytest.mark.parametrize("boundaries", ["segment", "walked", "guessed"])
@@ -77,7 +121,7 @@ def test_every_event_is_read_once(store: LocalStore, tmp_path: Path, boundaries:
 def test_there_are_as_many_partitions_as_wanted(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boundaries: str
 ) -> None:
-    monkeypatch.setattr("streamvault.spark.options._MIN_RANGE_SIZE", 1)
+    monkeypatch.setattr("streamvault.spark.options.MIN_RANGE_SIZE", 1)
     single(store, [b"x" * 999_992] * 12, segments=2)
     partitions, found = read(source(tmp_path, boundaries=boundaries, minPartitions="8"))
     assert found == list(events_of(store, NAME))
@@ -151,7 +195,7 @@ def test_wrong_guess_fails_the_read(store: LocalStore, tmp_path: Path) -> None:
 def test_guessed_ranges_are_exact_or_refused(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     folder = tmp_path_factory.mktemp("guesses")
     with LocalStore(folder / "streams") as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamvault.spark.options._MIN_RANGE_SIZE", 1)
+        patch.setattr("streamvault.spark.options.MIN_RANGE_SIZE", 1)
         single(store, list(payloads(60, seed, largest=3000)))
         wanted = list(events_of(store, NAME))
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from streamvault.common.errors import Problem
 from streamvault.spark.pravega_source import DataLoss, PravegaStreamReader, share_out
@@ -87,6 +87,34 @@ def test_query_follows_a_stream_over_its_scales(store: LocalStore, tmp_path: Pat
     assert following.follow() == []
 
 
+@pytest.mark.parametrize("options", [{}, {"maxBytesPerTrigger": "20KiB"}, {"maxBytesPerTrigger": "1GiB"}])
+@pytest.mark.parametrize("most", [1, 7, 100, 10_000])
+def test_batch_has_so_many_events_at_most(
+    store: LocalStore, tmp_path: Path, most: int, options: dict[str, str]
+) -> None:
+    make_stream(store, NAME, events=150 if most == 1 else 1000, largest=20_000)
+    following = Following(tmp_path, maxEventsPerTrigger=str(most), **options)
+    batches = following.follow()
+    check_order(store, batches)
+    assert sorted(event for batch in batches for event in batch) == sorted(events_of(store, NAME))
+    segments = len(store.describe(NAME).ranges())
+    assert max(map(len, batches)) <= max(most, segments)
+    if most == 7 and not options:
+        assert max(map(len, batches)) >= most // 2
+
+
+def test_limit_by_events_is_shared_by_size_and_keeps_the_partitions(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"x" * 92] * 60_000)
+    assert Following(tmp_path, maxEventsPerTrigger="25000").limit == ReadMaxRows(25_000)
+    following = Following(tmp_path, maxEventsPerTrigger="25000", minPartitions="2")
+    end = following.reader.latestOffset(following.at, following.limit)
+    assert len(following.reader.partitions(following.at, end)) == 2
+    assert [len(batch) for batch in following.follow()] == [25_000, 25_000, 10_000]
+    # as a trigger that reads all at once asks for it
+    everything = following.reader.latestOffset(following.reader.initialOffset(), ReadAllAvailable())
+    assert everything == following.at
+
+
 def test_new_segment_waits_only_for_those_it_replaces(store: LocalStore, tmp_path: Path) -> None:
     single(store, [b"old"], segments=4)
     quarters = [KeyRange(i / 4, (i + 1) / 4) for i in range(4)]
@@ -137,8 +165,11 @@ def test_end_that_a_following_query_does_not_have_is_refused(tmp_path: Path) -> 
     made = source(tmp_path)
     for options, said in (
         ({"end_stream_cut": "latest"}, "Give unbounded, or use Trigger.AvailableNow"),
-        ({"minPartitions": "2"}, "Also give boundaries=walked, or maxBytesPerTrigger"),
-        ({"minPartitions": "2", "boundaries": "guessed"}, "Also give boundaries=walked, or maxBytesPerTrigger"),
+        ({"minPartitions": "2"}, "Also give boundaries=walked, or a limit such as maxBytesPerTrigger"),
+        (
+            {"minPartitions": "2", "boundaries": "guessed"},
+            "Also give boundaries=walked, or a limit such as maxBytesPerTrigger",
+        ),
     ):
         with pytest.raises(Problem, match=said):
             source(tmp_path, **options).streamReader(made.schema())
