@@ -466,6 +466,7 @@ def write_table(
     *,
     catalog: str | None = ...,
     projection: bool = ...,
+    columns: Literal['add', 'keep'] | None = ...,
     target_size: int | str | None = ...,
     window: int | str = ...,
     largest_event: int | str = ...,

@@ -51,12 +51,15 @@ _LOOKS_LIKE = (
 class CsvPayloads:
     """A `lake.payloads.PayloadParser` for CSV. Columns go by position; an empty value is null.
 
+    Lines from before columns were added are shorter.
+
     Args:
         columns: the table's columns, in the order of the values.
     """
 
     def __init__(self, columns: tuple[TableColumn, ...]) -> None:
         self._columns = [(column.field, arrow_type(column.type)) for column in columns]
+        self._least = sum(not column.added for column in columns)
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
@@ -93,14 +96,22 @@ class CsvPayloads:
         good = pc.is_null(reasons)
         lines = texts.filter(good)
         other: list[int] = []
+        short: dict[int, int] = {}
 
         def other_count(found: pyarrow.csv.InvalidRow) -> str:
+            if self._least <= found.actual_columns < len(self._columns):
+                short[found.number - 1] = len(self._columns) - found.actual_columns
             other.append(found.number - 1)
             return "skip"
 
         if not len(lines):
             return [pa.nulls(len(texts), pa.string()) for _ in self._columns], reasons
         table = read_values(as_lines(lines), [field for field, _ in self._columns], other_count)
+        if short:  # they are read again, with nothing in the columns that were added
+            ends = [""] * len(texts)
+            for row, count in zip(pc.indices_nonzero(good).to_numpy()[[*short]], short.values(), strict=True):
+                ends[row] = "," * count
+            return self._values(pc.binary_join_element_wise(texts, pa.array(ends, pa.string()), ""), reasons)
         if other:
             rows = pc.indices_nonzero(good).to_numpy()[other]
             wrong = np.zeros(len(texts), bool)

@@ -27,10 +27,12 @@ from streamvault.lake.plan import (
     fix_plan,
     is_empty,
     is_given_up,
+    options_after,
     published_plan,
 )
 from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
 from streamvault.lake.resolve import ResolvedTable, resolved_table
+from streamvault.lake.table import TableOptions, grown
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.manifests.archive import Archive
@@ -80,11 +82,13 @@ def plans_of(resolved: ResolvedTable) -> Iterator[TablePlan]:
     Raises:
         Conflict: as `hand_off`.
     """
-    last = resolved.place.archive.newest()
-    while (following := _following(resolved, last)) is not None:
+    place = resolved.place
+    last = place.archive.newest()
+    options = options_after(place.archive, place.options, last)
+    while (following := _following(resolved, last, options)) is not None:
         plan, _ = following
         yield plan
-        last = plan.manifest
+        last, options = plan.manifest, plan.options(place.options)
 
 
 def tasks_of(resolved: ResolvedTable, plan: TablePlan) -> list[FileTask]:
@@ -99,7 +103,7 @@ def tasks_of(resolved: ResolvedTable, plan: TablePlan) -> list[FileTask]:
             folder=resolved.place.folder,
             generation=plan.generation,
             ranges=ranges,
-            options=resolved.place.options,
+            options=plan.options(resolved.place.options),
         )
         for ranges in files_of(resolved.origin.ranges(plan), resolved.place.options.target_size)
     ]
@@ -122,7 +126,7 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
         last = table.newest()
         if last is not None and is_empty(last):
             _blank(resolved, published_plan(table, last))  # repeats it if a run was killed in the middle
-        following = _following(resolved, last)
+        following = _following(resolved, last, options_after(table, resolved.place.options, last))
         if following is None:
             return done
         plan, is_fixed = following
@@ -194,18 +198,21 @@ def _blank(resolved: ResolvedTable, plan: TablePlan) -> None:
             blank_file(task)
 
 
-def _following(resolved: ResolvedTable, last: Manifest | None) -> tuple[TablePlan, bool] | None:
+def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOptions) -> tuple[TablePlan, bool] | None:
     """Return the next plan, and whether it is recorded already; None if the table is up to date.
 
     Args:
         resolved: the table and its source.
         last: the table's newest generation; None if it has none.
+        options: the table's options, with the columns of that generation.
     """
     table, origin = resolved.place.archive, resolved.origin
     plan = find_plan(table, 0 if last is None else last.generation)
     is_fixed = plan is not None
     if plan is None:
         plan = origin.draft(last, resolved.place.options, table.uri)
+        if plan is not None and options.decode != "none":
+            plan = plan.decoded_as(grown(options, resolved.wanted))  # once recorded, they hold for every run
     if plan is None:
         return None
     origin.check(plan, table.uri)
@@ -234,12 +241,14 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         framing: the header that each payload has before its record: ``"pravega"``, ``"confluent"``, ``"avro"`` or
             ``"none"``.
         schema: JSON text: ``{"field": "type"}`` with Hive types in the order of the fields, or an Avro schema; None to
-            infer the columns of JSON and CSV from a sample.
+            infer the columns of JSON and CSV from a sample. Of an existing table, the fields that are new.
         event_time: the field (dots for nested ones) for a column ``event_time``: ``FIELD`` or ``FIELD:UNIT``, with the
             unit of numbers: s, ms (the default), us or ns.
         catalog: ``glue``, ``rest:URI``, ``sql:URI`` or a name in PyIceberg's configuration; None registers nothing.
         projection: for Parquet in Glue: declare the generations by partition projection.
         raw: also register a table ``NAME_raw`` in Glue over the unchanged objects of layout ``events``.
+        columns: with a schema and an existing table: ``"add"`` (None for the same) adds columns for new fields to the
+            next generation, and widens others where Iceberg can; with ``"keep"`` new fields stay in the payload only.
         root: root of the table, which is written to ``ROOT/SCOPE/STREAM/table/NAME``; None for the archive's root.
             Required for a stream.
         target_size: segment bytes per file.
@@ -272,7 +281,7 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
             progress.warn(warning)
         todo = next(plans_of(resolved), None)
         if opened is not None:
-            _compare(opened, place, grows=todo is not None)
+            _compare(opened, place, todo)
         if options.dry_run:
             return _rehearsed(resolved)
         done, start_seconds = HandoffTotals(), 0.0
@@ -320,26 +329,34 @@ def _rehearsed(resolved: ResolvedTable) -> HandoffReport:
         tasks = [task for plan in plans for task in tasks_of(resolved, plan)]
     read = [(part.layout, part.row) for task in tasks for planned in task.ranges for part in planned.parts]
     return replace(
-        _report(resolved, [plan.manifest for plan in plans], len(tasks)),
+        _report(
+            resolved,
+            [plan.manifest for plan in plans],
+            len(tasks),
+            plans[-1].options(resolved.place.options) if plans else None,
+        ),
         events=sum(resolved.origin.events(plan) for plan in plans),
         dry_run=True,
         cost=cost_of_handoff(read, len(tasks)),
     )
 
 
-def _report(resolved: ResolvedTable, added: Sequence[Manifest], files: int) -> HandoffReport:
-    """Return the report of some generations that are added, as far as their manifests say."""
+def _report(
+    resolved: ResolvedTable, added: Sequence[Manifest], files: int, planned: TableOptions | None = None
+) -> HandoffReport:
+    """Return the report of some generations that are added, or would be, as far as their manifests say."""
     place, origin = resolved.place, resolved.origin
     numbers = tuple(manifest.generation for manifest in added)
     # those of an archive were reported by its exports
     gaps = [gap for manifest in added for gap in manifest.gaps if origin.kind == "stream"]
+    options = options_after(place.archive, place.options, place.archive.newest()) if planned is None else planned
     return HandoffReport(
         archive=origin.uri if origin.kind == "archive" else "",
         stream=origin.uri if origin.kind == "stream" else "",
         table=place.name,
         location=place.location,
         format=place.options.kind,
-        columns=tuple(place.options.schema.names),
+        columns=tuple(options.schema.names),
         generations=tuple(sorted({*place.archive.generations(), *numbers})),
         added=numbers,
         events=sum(manifest.events for manifest in added),
@@ -375,16 +392,17 @@ def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
         place = resolved.place
         if options.raw:
             return partitioned_statements(_raw_table(resolved), engine)
-        return table_statements(place, place.archive.generations(), engine)
+        generations = place.archive.generations()
+        return table_statements(place.as_of(max(generations, default=0)), generations, engine)
 
 
-def _compare(catalog: Catalog, place: TablePlace, *, grows: bool) -> None:
+def _compare(catalog: Catalog, place: TablePlace, todo: TablePlan | None) -> None:
     """Check, before anything is written, that the catalog's table is this one and accepts its generations.
 
     Args:
         catalog: the catalog.
         place: the table.
-        grows: whether this run adds a generation.
+        todo: the generation that this run adds next; None for none.
 
     Raises:
         Conflict: the catalog has another table of this name, its columns no longer fit, or the table is registered
@@ -392,8 +410,12 @@ def _compare(catalog: Catalog, place: TablePlace, *, grows: bool) -> None:
     """
     with suppress(CatalogFailed):  # an unavailable catalog must not delay the handoff; registering reports it
         check_registration(place, catalog.identity(place))
-        if catalog.missing(place, place.archive.generations()) or grows:
-            catalog.check_columns(place)
+        generations = place.archive.generations()
+        missing = catalog.missing(place, generations)
+        if todo is not None:
+            catalog.check_columns(place, todo.options(place.options).schema)
+        elif missing:
+            catalog.check_columns(place, place.as_of(generations[-1]).options.schema)
 
 
 def _register(catalog: Catalog, place: TablePlace, progress: Progress) -> list[int]:

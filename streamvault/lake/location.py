@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.lake.plan import files_of, published_plan
+from streamvault.lake.plan import files_of, options_after, published_plan
 from streamvault.lake.table import TableOptions, find_options, fix_options
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import PlaceAddress, table_data, table_file_key, table_files
@@ -23,7 +23,7 @@ class TablePlace:
 
     Attributes:
         database: Glue's database or Iceberg's namespace.
-        options: the table's options.
+        options: the options that the table was begun with; see `as_of`.
         archive: the copy of the archive that the table is.
     """
 
@@ -47,6 +47,17 @@ class TablePlace:
     def folder(self) -> PlaceAddress:
         """The folder with its files."""
         return PlaceAddress(self.archive.root, table_data(self.archive.prefix))
+
+    def as_of(self, generation: int) -> TablePlace:
+        """Return the table with the columns that a generation has; 0 for those that the table was begun with.
+
+        Raises:
+            Damaged: the generation's plan is missing or cannot be read.
+        """
+        if not generation or self.options.decode == "none":
+            return self
+        last = self.archive.manifest(generation)
+        return replace(self, options=options_after(self.archive, self.options, last))
 
     def partition(self, generation: int) -> str:
         """Return the URI of the folder with a generation's files, with a trailing slash."""

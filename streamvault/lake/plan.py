@@ -17,7 +17,7 @@ from pydantic import Field
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import grouped, holes
 from streamvault.common.progress import Progress
-from streamvault.lake.table import OriginKind, TableOptions
+from streamvault.lake.table import Decoding, OriginKind, TableOptions
 from streamvault.lake.task import EventSource, TableRange
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import table_end_key, table_plan_key
@@ -38,6 +38,7 @@ class TablePlan(File):
         manifest: its manifest; events and digests of partly included segments are not known yet.
         ranges: full segment name → start and end of each of its ranges, in order.
         events: total number of events; None if it is known only after reading.
+        decoding: how its events become columns; None if that has not changed since the table was begun.
     """
 
     format: Literal[1] = 1
@@ -45,6 +46,18 @@ class TablePlan(File):
     manifest: Manifest
     ranges: Mapping[SegmentName, tuple[tuple[Offset, Offset], ...]]
     events: Count | None
+    decoding: Decoding | None = None
+
+    def options(self, begun: TableOptions) -> TableOptions:
+        """Return the table's options for the generation's files, given those that the table was begun with."""
+        if self.decoding is None:
+            return begun
+        return begun.model_copy(update={name: getattr(self.decoding, name) for name in Decoding.model_fields})
+
+    def decoded_as(self, options: TableOptions) -> TablePlan:
+        """Return the plan with a decoding."""
+        found = Decoding(columns=options.columns, avro=options.avro, reader=options.reader)
+        return self.model_copy(update={"decoding": found})
 
     @property
     def generation(self) -> int:
@@ -117,6 +130,20 @@ def published_plan(table: Archive, manifest: Manifest) -> TablePlan:
             return plan
     where = f"{table.store.uri}/{table.prefix}"
     raise Damaged(f"the plan of generation {manifest.generation} is missing", where=where)
+
+
+def options_after(table: Archive, begun: TableOptions, last: Manifest | None) -> TableOptions:
+    """Return a table's options, with the columns that one of its generations has.
+
+    Args:
+        table: the table.
+        begun: the options that it was begun with.
+        last: the generation; None for those that it was begun with.
+
+    Raises:
+        Damaged: the generation's plan is missing or cannot be read.
+    """
+    return begun if last is None or begun.decode == "none" else published_plan(table, last).options(begun)
 
 
 def is_given_up(table: Archive, after: int) -> bool:

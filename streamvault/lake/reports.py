@@ -20,6 +20,7 @@ TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro"]
 Framing = Literal["none", "pravega", "confluent", "avro"]
 Engine = Literal["athena", "trino", "hive"]
+ColumnChange = Literal["add", "keep"]
 
 
 class DdlOptions(Options):
@@ -66,6 +67,10 @@ class HandoffOptions(DdlOptions, Distributed, Rehearsed):
     projection: Annotated[
         bool, Field(description="Parquet in Glue: use partition projection instead of partitions.")
     ] = False
+    columns: Annotated[
+        ColumnChange | None,
+        Field(description="Whether an existing table gets columns for the new fields of --schema. [default: add]"),
+    ] = None
     target_size: Annotated[
         int | None,
         Field(

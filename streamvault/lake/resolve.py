@@ -18,18 +18,21 @@ from streamvault.lake.framing import guess, sample_records
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.location import TablePlace
 from streamvault.lake.origins import ArchiveOrigin, StreamOrigin
-from streamvault.lake.plan import Origin
+from streamvault.lake.plan import Origin, options_after
 from streamvault.lake.reports import DdlOptions, Decode, Framing, HandoffOptions
 from streamvault.lake.table import (
     TableColumn,
     TableOptions,
     TimeUnit,
+    Wanted,
     arrow_type,
     check_same,
     check_type,
     columns_for,
     find_options,
+    grown,
     hive_type,
+    holds,
     plain_name,
     unfit,
 )
@@ -54,11 +57,13 @@ class ResolvedTable:
         origin: the table's origin.
         place: the table.
         warnings: warnings for the user.
+        wanted: the columns of the caller's schema, for a table that exists; None if it gives none.
     """
 
     origin: Origin
     place: TablePlace
     warnings: tuple[str, ...]
+    wanted: Wanted | None = None
 
 
 @contextmanager
@@ -111,9 +116,48 @@ def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTa
     with origin.unless_archive_changed():
         options, warnings = _options(origin, found, archive.table, given)
     place = TablePlace(database, options, archive)
-    if found is not None:
-        check_same(found, options, place.location)
-    return ResolvedTable(origin, place, warnings)
+    if found is None:
+        return ResolvedTable(origin, place, warnings)
+    check_same(found, options, place.location)
+    wanted = _wanted(found, given)
+    return ResolvedTable(origin, place, (*warnings, *_refused(place, wanted)), wanted)
+
+
+def _wanted(found: TableOptions, given: DdlOptions) -> Wanted | None:
+    """Return the columns that the caller's schema has, for a table that exists; None if it gives none.
+
+    Raises:
+        Usage: the schema is not valid, or columns are to be added without one.
+    """
+    change = given.columns if isinstance(given, HandoffOptions) else None
+    if given.columns_schema is None:
+        if change == "add":
+            todo = "Add --schema FILE with the new fields; columns are inferred only when a table is created."
+            raise Usage("--columns add requires a schema", todo=todo)
+        return None
+    return Wanted(*_columns(list, found.decode, found.framing, given.columns_schema, []), adds=change != "keep")
+
+
+def _refused(place: TablePlace, wanted: Wanted | None) -> Iterator[str]:
+    """Yield a warning for each wanted column that the table will not have as the caller's schema has it.
+
+    Raises:
+        Usage: the table cannot grow by them.
+    """
+    if wanted is None:
+        return
+    options = grown(options_after(place.archive, place.options, place.archive.newest()), wanted)
+    parser_of(options)  # raises here rather than in a task
+    held = {column.field: column for column in options.columns}
+    for column in wanted.columns:
+        mine = held.get(column.field)
+        if mine is None:
+            yield f"the field {column.field} gets no column, but stays in the payload (--columns keep)"
+        elif not holds(arrow_type(mine.type), arrow_type(column.type)):
+            yield (
+                f"the column {mine.column} stays {mine.type}, as no column becomes {column.type}: values that do not "
+                "fit stay in the payload, and _error names the field"
+            )
 
 
 def _options(
@@ -131,7 +175,7 @@ def _options(
         raise Usage("--framing avro requires --decode avro", todo="Add --decode avro --schema FILE.")
     warnings: list[str] = []
     sample = cache(lambda: list(origin.sample()))
-    if given.columns_schema is None and found is not None and decode == found.decode:
+    if found is not None and decode == found.decode:
         columns, avro = found.columns, found.avro
         if isinstance(given, HandoffOptions):
             _check_columns(found)

@@ -9,7 +9,8 @@ The types of a table's columns, in Hive's notation, which Athena and Glue accept
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pyarrow as pa
@@ -109,6 +110,43 @@ def _unfit_members(kind: pa.DataType) -> str:
     if len({name.lower() for name in names}) < len(names):
         return "query engines cannot tell members apart whose names differ only in case"
     return ""
+
+
+def wider_type(held: pa.DataType, new: pa.DataType) -> pa.DataType:
+    """Return the type of a column, widened to hold values of another type as far as Iceberg can widen a column.
+
+    That is: ``int`` to ``bigint``, ``float`` to ``double``, decimals to more digits before the point, and structs by
+    members. Whatever cannot be widened stays as it is.
+    """
+    if pa.types.is_struct(held) and pa.types.is_struct(new):
+        members = {member.name: member.type for member in held}
+        known = {name.lower() for name in members}
+        for member in new:
+            if member.name in members:
+                members[member.name] = wider_type(members[member.name], member.type)
+            elif member.name.lower() not in known:  # engines could not tell the two apart
+                members[member.name] = member.type
+        return pa.struct(list(members.items()))
+    if pa.types.is_list(held) and pa.types.is_list(new):
+        return pa.list_(wider_type(held.value_type, new.value_type))
+    if pa.types.is_map(held) and pa.types.is_map(new) and held.key_type == new.key_type:
+        return pa.map_(held.key_type, wider_type(held.item_type, new.item_type))
+    if pa.types.is_decimal(held) and pa.types.is_decimal(new) and held.scale == new.scale:
+        return max(held, new, key=lambda kind: kind.precision)
+    is_wider = (held, new) in {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
+    return new if is_wider else held
+
+
+def holds(held: pa.DataType, new: pa.DataType) -> bool:
+    """Return whether a column of one type holds all values of another type, members by name."""
+    if pa.types.is_struct(held) and pa.types.is_struct(new):
+        members = {member.name: member.type for member in held}
+        return all(member.name in members and holds(members[member.name], member.type) for member in new)
+    if pa.types.is_list(held) and pa.types.is_list(new):
+        return holds(held.value_type, new.value_type)
+    if pa.types.is_map(held) and pa.types.is_map(new):
+        return held.key_type == new.key_type and holds(held.item_type, new.item_type)
+    return held == new or (not pa.types.is_nested(held) and wider_type(new, held) == held)
 
 
 def has_decimals(kind: pa.DataType) -> bool:
@@ -214,11 +252,19 @@ _RESERVED = frozenset({*EVENT_SCHEMA.names, GENERATION, ERROR, EVENT_TIME, *_OF_
 
 
 class TableColumn(Model):
-    """A column decoded from the payload: the field's name there, the column's name, its type in Hive's notation."""
+    """A column decoded from the payload.
+
+    Attributes:
+        field: the field's name there.
+        column: the column's name.
+        type: its type in Hive's notation.
+        added: whether it was added after the table was begun.
+    """
 
     field: str
     column: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,127}$")]
     type: str
+    added: bool = False
 
     @model_validator(mode="after")
     def _has_a_type(self) -> TableColumn:
@@ -227,6 +273,21 @@ class TableColumn(Model):
         except Usage as error:
             raise ValueError(str(error)) from None
         return self
+
+
+class Decoding(Model):
+    """How the events of a generation become columns. A plan fixes it, as a table's columns may grow in between.
+
+    Attributes:
+        columns: the columns; those of the generation before, none of them narrower, and then those that were added.
+        avro: the schema that Avro payloads were written with, as JSON text.
+        reader: the Avro schema that the columns last grew by, of which fields that ``avro`` lacks have their defaults;
+            empty if it is the same.
+    """
+
+    columns: tuple[TableColumn, ...] = ()
+    avro: str = ""
+    reader: str = ""
 
 
 class TableOptions(File):
@@ -241,8 +302,9 @@ class TableOptions(File):
             the partition and not in the files.
         decode: the format of payloads.
         framing: the header that payloads have.
-        columns: the columns decoded from payloads.
+        columns: the columns decoded from payloads when the table is begun, or with which a generation was planned.
         avro: the schema of Avro payloads, as JSON text.
+        reader: see `Decoding`; empty when the table is begun.
         event_time: the field (with dots into structs) for the column `event_time`; empty for none.
         event_time_unit: the unit of a numeric field, since 1970.
         target_size: maximum segment bytes in a file.
@@ -258,6 +320,7 @@ class TableOptions(File):
     framing: Framing = "none"
     columns: tuple[TableColumn, ...] = ()
     avro: str = ""
+    reader: str = ""
     event_time: str = ""
     event_time_unit: TimeUnit = "ms"
     target_size: Annotated[int, Field(ge=1)]
@@ -278,6 +341,50 @@ class TableOptions(File):
         if self.decode != "none":
             fields.append(pa.field(ERROR, pa.string()))
         return pa.schema(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The columns that a caller's schema has, for a table that exists.
+
+    Attributes:
+        columns: the columns.
+        avro: the schema of Avro payloads from now on, as JSON text.
+        adds: whether the table's columns grow by them.
+    """
+
+    columns: tuple[TableColumn, ...]
+    avro: str
+    adds: bool
+
+
+def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
+    """Return a table's options with what a caller wants: no column is dropped, renamed or narrowed, whoever is late.
+
+    Raises:
+        Usage: columns of CSV, which are matched by position, have another order; or a type is too long for engines.
+    """
+    if wanted is None:
+        return options
+    ours, theirs = ([column.field for column in some] for some in (options.columns, wanted.columns))
+    if options.decode == "csv" and any(mine != other for mine, other in zip(ours, theirs, strict=False)):
+        todo = f"Begin the schema with the table's own fields: {', '.join(ours)}."
+        raise Usage("the schema's fields are not those of the table, which CSV has in this order", todo=todo)
+    columns = _grown_columns(options.columns, wanted.columns) if wanted.adds else options.columns
+    reader = wanted.avro if columns != options.columns else options.reader or options.avro
+    avro = wanted.avro or options.avro
+    return options.model_copy(update={"columns": columns, "avro": avro, "reader": "" if reader == avro else reader})
+
+
+def _grown_columns(held: tuple[TableColumn, ...], new: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
+    types = {column.field: column.type for column in new}
+    found = []
+    for column in held:
+        kind = wider_type(arrow_type(column.type), arrow_type(types.pop(column.field, column.type)))
+        check_type(kind, field=column.field)
+        found.append(column.model_copy(update={"type": hive_type(kind)}))
+    added = columns_for(types, taken=[column.column for column in held])
+    return (*found, *(column.model_copy(update={"added": True}) for column in added))
 
 
 def find_options(table: Archive) -> TableOptions | None:
@@ -320,12 +427,12 @@ def plain_name(text: str) -> str:
     return name if re.match(r"[a-z_]", name) else f"_{name}"
 
 
-def columns_for(types: Mapping[str, str]) -> tuple[TableColumn, ...]:
+def columns_for(types: Mapping[str, str], taken: Iterable[str] = ()) -> tuple[TableColumn, ...]:
     """Return the columns of fields, given each field's type in Hive's notation.
 
-    Their names are valid, unique, and different from those of an event's own columns.
+    Their names are valid, unique, and different from those of an event's own columns and of those that are ``taken``.
     """
-    used, columns = set(_RESERVED), []
+    used, columns = {*_RESERVED, *taken}, []
     for field, kind in types.items():
         plain = plain_name(field)
         if plain in _RESERVED:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import pyarrow as pa
+
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.common.waiting import pauses
 from streamvault.lake.location import TablePlace
@@ -58,8 +60,12 @@ class Catalog(Protocol):
             CatalogFailed: the catalog cannot be read.
         """
 
-    def check_columns(self, place: TablePlace) -> None:
+    def check_columns(self, place: TablePlace, ours: pa.Schema) -> None:
         """Check that generations can be added to the catalog's table, whose columns its users may have changed.
+
+        Args:
+            place: the table.
+            ours: the columns of the next generation; the catalog's table grows by those that it does not know.
 
         Raises:
             Conflict: its columns or partitions no longer fit the table's files.
@@ -68,6 +74,9 @@ class Catalog(Protocol):
 
     def publish(self, place: TablePlace, generation: Generation) -> bool:
         """Register a generation whose files are written; with the first one, also the table.
+
+        Columns that the generation is the first to have, or to have wider, are added to the table or widened before or
+        in the same step. None is dropped or narrowed.
 
         Returns:
             False if it was registered in the meantime.

@@ -10,11 +10,11 @@ import boto3
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.lake.catalogs import CatalogFailed, check_known, while_busy
 from streamvault.lake.catalogs.hive import HiveTable, hive_table, projected
 from streamvault.lake.location import TablePlace
-from streamvault.lake.table import GENERATION, hive_type
+from streamvault.lake.table import GENERATION, arrow_type, hive_type, holds, wider_type
 from streamvault.manifests.files import one_line
 from streamvault.manifests.history import Generation
 
@@ -44,7 +44,7 @@ class GlueTables:
         """See `Catalog.identity`."""
         return f"glue:{self._glue.meta.region_name}"
 
-    def check_columns(self, place: TablePlace) -> None:
+    def check_columns(self, place: TablePlace, ours: pa.Schema) -> None:
         """See `Catalog.check_columns`. Partitions have their own columns, so Glue accepts them."""
 
     def claim(self, place: TablePlace) -> None:
@@ -65,7 +65,7 @@ class GlueTables:
     def publish(self, place: TablePlace, generation: Generation) -> bool:
         """See `Catalog.publish`."""
         number = generation.manifest.generation
-        ours = hive_table(place, [number])
+        ours = hive_table(place.as_of(number), [number])
         with _translated_errors(ours):
             for _ in while_busy(place):
                 found = _find_table(self._glue, ours)
@@ -81,15 +81,19 @@ class GlueTables:
                     return False  # a generation without events has no folder that a partition could name
                 if not _has_files(generation, place, is_newest=number > max(there, default=0)):
                     return False
-                if not _is_projected(found):
-                    return _add_partitions(self._glue, ours, found, list(ours.partitions))
                 changed = {name: found[name] for name in _KEPT if name in found}
-                # all between the first and the last: a late run may have created the table with a later one
-                both = {*there, number}
-                changed["Parameters"] = {**found["Parameters"], **projected(min(both), max(both))}
+                columns = _grown(found["StorageDescriptor"]["Columns"], ours)
+                if not _is_projected(found) and columns == found["StorageDescriptor"]["Columns"]:
+                    return _add_partitions(self._glue, ours, found, list(ours.partitions))
+                changed["StorageDescriptor"] = {**found["StorageDescriptor"], "Columns": columns}
+                if _is_projected(found):
+                    # all between the first and the last: a late run may have created the table with a later one
+                    both = {*there, number}
+                    changed["Parameters"] = {**found["Parameters"], **projected(min(both), max(both))}
                 with suppress(self._glue.exceptions.ConcurrentModificationException):
                     self._glue.update_table(DatabaseName=ours.database, TableInput=changed, **_version(found))
-                    return True
+                    if _is_projected(found):
+                        return True  # if not, the partition is added to the table as it is now
         raise AssertionError  # it is tried until one of these ends it
 
     def _registered(self, found: dict[str, Any], ours: HiveTable) -> set[int]:
@@ -224,6 +228,20 @@ def _table_input(ours: HiveTable, parameters: Mapping[str, str]) -> dict[str, An
             "SerdeInfo": {"SerializationLibrary": ours.storage.serde, "Parameters": {"serialization.format": "1"}},
         },
     }
+
+
+def _grown(columns: list[dict[str, str]], ours: HiveTable) -> list[dict[str, str]]:
+    """Return a table's columns, widened to hold those of the files, and after them those that it lacks."""
+    missing = {field.name: field for field in ours.columns}
+    found = []
+    for column in columns:
+        field = missing.pop(column["Name"], None)
+        with suppress(Usage):  # a type that a user has given it, and no handoff has
+            held = None if field is None else arrow_type(column["Type"])
+            if held is not None and not holds(held, field.type):
+                column = {**column, "Type": hive_type(wider_type(held, field.type))}  # noqa: PLW2901
+        found.append(column)
+    return [*found, *_columns(missing.values())]
 
 
 def _columns(fields: Iterable[pa.Field]) -> list[dict[str, str]]:

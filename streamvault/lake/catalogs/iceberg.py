@@ -20,6 +20,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     ResolveError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.schema import Schema, promote
@@ -39,28 +40,40 @@ from streamvault.manifests.files import one_line
 from streamvault.manifests.history import Generation
 from streamvault.objectstore.s3.access import S3Access
 
+_WIDER = "int to bigint, float to double, decimal to more digits"
+_MAPPING = "schema.name-mapping.default"
 _CONSTANT = (GENERATION, "scope", "stream")
 """Columns with one value in a file, so that a file is in one partition by any of them."""
 
 
-def check_columns(table: Table, place: TablePlace) -> None:
+def check_columns(table: Table, place: TablePlace, ours: pa.Schema) -> None:
     """Check that a table still has every column of a handoff's files, with a type that can hold its values.
 
     Columns may have been added, moved, or widened (int to bigint, float to double, decimals to a higher precision).
+    Columns of the files may be new, or wider than those of the newest generation in the table.
+
+    Args:
+        table: the catalog's table.
+        place: the table.
+        ours: the columns of the files.
 
     Raises:
         Conflict: a column was renamed, dropped or has another type; one without which rows are not valid was added; or
             the table is partitioned so that a file would belong to several partitions. Names the column.
     """
     schema = table.schema()
-    ours = place.options.schema
-    for field in ours:
+    known = place.as_of(_newest(table, place)).options.schema
+    for field in known:
         if field.name not in schema.column_names:
             todo = f"Rename it back, or add a column {field.name} {hive_type(field.type)}"
             raise _changed(place, f"the catalog's table no longer has the column {field.name}", todo)
-        if not _fits(schema.find_field(field.name), _as_iceberg(field, schema)):
+        if not _has(schema, field):
             what = f"the column {field.name} of the catalog's table no longer fits the type {hive_type(field.type)}"
             raise _changed(place, what, "Give it this type again, or a wider one")
+    for field in (field for field in ours if field not in known):
+        if not _fits_grown(table, field):
+            what = f"the column {field.name} of the catalog's table cannot become {hive_type(field.type)}"
+            raise _changed(place, what, f"Give it this type, or one that can be widened to it: {_WIDER}")
     for column in schema.fields:
         if column.required and column.name not in ours.names:
             what = f"the catalog's table has a required column that the table's files lack: {column.name}"
@@ -70,6 +83,33 @@ def check_columns(table: Table, place: TablePlace) -> None:
         if source not in _CONSTANT and not isinstance(part.transform, VoidTransform):
             what = f"the catalog's table is partitioned by {source} ({part.name}), of which a file has several values"
             raise _changed(place, what, "Remove this partition field")
+
+
+def _fits_grown(table: Table, field: pa.Field) -> bool:
+    """Return whether a table can get a column, or widen the one that it has, so that it fits a column of the files."""
+    try:
+        schema = table.update_schema().union_by_name(pa.schema([field]))._apply()  # noqa: SLF001  (without a commit)
+    except (ValueError, ResolveError, ValidationError):
+        return False
+    return _has(schema, field)
+
+
+def _has(schema: Schema, field: pa.Field) -> bool:
+    """Return whether a table has a column that holds those values of the files."""
+    return field.name in schema.column_names and _fits(schema.find_field(field.name), _as_iceberg(field, schema))
+
+
+def _grow(change: Transaction, ours: pa.Schema) -> None:
+    """Add columns, and members of structs, that a table lacks, and widen those that are narrower than ours."""
+    if not all(_has(change.table_metadata.schema(), field) for field in ours):
+        with change.update_schema() as columns:
+            columns.union_by_name(ours)
+    mapping = change.table_metadata.name_mapping()
+    try:
+        if mapping is not None:
+            pyarrow_to_schema(ours, name_mapping=mapping)
+    except ValueError:  # an engine has added a column without its name, and readers would find no values in our files
+        change.set_properties({_MAPPING: change.table_metadata.schema().name_mapping.model_dump_json()})
 
 
 def _changed(place: TablePlace, what: str, todo: str) -> Conflict:
@@ -155,12 +195,12 @@ class IcebergTables:
             inner = catalog.name if isinstance(catalog, SqlCatalog) else found.get("warehouse", "")
             return f"{plain_address(found.get('uri', type(catalog).__name__))}{inner and '#'}{inner}"
 
-    def check_columns(self, place: TablePlace) -> None:
+    def check_columns(self, place: TablePlace, ours: pa.Schema) -> None:
         """See `Catalog.check_columns`."""
         with self._translated_errors(place):
             table = self._find(place)
             if table is not None:
-                check_columns(table, place)
+                check_columns(table, place, ours)
 
     def missing(self, place: TablePlace, generations: Sequence[int]) -> list[int]:
         """See `Catalog.missing`."""
@@ -181,6 +221,7 @@ class IcebergTables:
         files: list[str] | None = None
         tried: list[int | None] = []
         with self._translated_errors(place):
+            ours = place.as_of(number).options.schema
             for _ in while_busy(place):
                 table = self._find(place)
                 newest = 0 if table is None else _newest(table, place)
@@ -192,14 +233,16 @@ class IcebergTables:
                     return any(one is not None and table.snapshot_by_id(one) is not None for one in tried)
                 check_follows(number, newest, place)
                 if table is not None:
-                    check_columns(table, place)
+                    check_columns(table, place, ours)
                 if files is None:
                     files = place.files(generation)
                     place.check_readable(files)
                 if table is not None:
                     vet_files(table, place, files)
                 try:
-                    with self._change(place, table) as change:
+                    with self._change(place, table, ours) as change:
+                        if table is not None:
+                            _grow(change, ours)
                         if files:
                             change.add_files(files, snapshot_properties=recorded, check_duplicate_files=False)
                         else:  # a snapshot without files; it is rejected as well if the table has changed
@@ -220,19 +263,20 @@ class IcebergTables:
                 fix_identity(place, table.metadata.table_uuid)
 
     @contextmanager
-    def _change(self, place: TablePlace, table: Table | None) -> Iterator[Transaction]:
+    def _change(self, place: TablePlace, table: Table | None, ours: pa.Schema) -> Iterator[Transaction]:
         """Change a table in one commit, which also creates it: it never exists without its first generation.
 
         Args:
             place: the table.
             table: the catalog's table as it was looked at; None if it has none.
+            ours: the columns of a table that is created.
 
         Raises:
             _LOOK_AGAIN: the table has changed since, or the result is not known.
             Conflict: the table was created by another run, and renamed or dropped.
         """
         try:
-            with self._create(place) if table is None else _OneAttempt(table) as change:
+            with self._create(place, ours) if table is None else _OneAttempt(table) as change:
                 yield change
                 if table is None:
                     self._check_missing(place)  # late, as a second table shares the folder
@@ -290,7 +334,7 @@ class IcebergTables:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
-    def _create(self, place: TablePlace) -> Transaction:
+    def _create(self, place: TablePlace, ours: pa.Schema) -> Transaction:
         """Begin a transaction that creates the table. If another run is first, this or the commit fails."""
         catalog, name = self._catalog(place), (place.database, place.options.table)
         try:
@@ -300,7 +344,7 @@ class IcebergTables:
         except Exception:
             if not catalog.namespace_exists(place.database):  # else another run was faster by a moment
                 raise
-        change = catalog.create_table_transaction(name, place.options.schema, location=place.location)
+        change = catalog.create_table_transaction(name, ours, location=place.location)
         vet(change._table, place)  # noqa: SLF001  (as a REST server has answered)
         with change.update_spec() as partitions:
             partitions.add_identity(GENERATION)

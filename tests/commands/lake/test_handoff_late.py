@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -317,6 +318,81 @@ def test_late_registration_beside_a_remade_catalog_table_is_whole(
             forget(vault)
             register(vault)
         assert in_catalog(vault) == sorted(str(pointer) for pointer, _ in vault.events())
+
+
+OLDER = {"id": "int"}
+NEWER = {"id": "bigint", "vip": "boolean"}
+NEWEST = {"id": "bigint", "vip": "boolean", "more": "string"}
+
+
+def with_columns(folder: Path) -> Vault:
+    """A table of one column in a catalog, and an event of the newer schema."""
+    (folder / "objects").mkdir()
+    vault = Vault(folder, f"file://{folder}/objects")
+    vault.create()
+    vault.add(b'{"id": 0}')
+    grow(vault, OLDER)
+    vault.add(b'{"id": 1099511627776, "vip": true, "more": "x"}')
+    return vault
+
+
+def grow(vault: Vault, schema: dict[str, str]) -> HandoffReport:
+    options = {"decode": "json", "schema": json.dumps(schema), "master": "inline"}
+    return from_stream(vault, **{"format": "iceberg", "catalog": f"sql:sqlite:///{vault.folder}/catalog.db", **options})
+
+
+def die(_: Vault) -> None:
+    raise Killed
+
+
+def grow_newest(vault: Vault) -> None:
+    grow(vault, NEWEST)
+    vault.add(b'{"id": 2, "vip": true, "more": "y"}')
+    grow(vault, NEWEST)
+
+
+def values(vault: Vault) -> list[dict[str, Any]]:
+    found = iceberg(vault).load_table(("scope", "stream")).scan().to_arrow().to_pylist()
+    return sorted(found, key=lambda row: row["offset"])
+
+
+@pytest.mark.parametrize(
+    ("late", "others"),
+    [(NEWER, die), (OLDER, grow_newest), (NEWER, grow_newest)],
+    ids=["a kill", "older", "old"],
+)
+def test_late_schema_loses_and_narrows_no_column_and_doubles_no_row(
+    pauses: Pauses, late: dict[str, str], others: Callable[[Vault], None]
+) -> None:
+    def act(vault: Vault) -> None:
+        with suppress(Killed):
+            grow(vault, late)
+
+    for vault in pauses(with_columns, act, others, catalog=True):
+        grow(vault, NEWEST)
+        vault.add(b'{"id": 1099511627778, "vip": false, "more": "z"}')
+        columns = set(grow(vault, NEWEST).columns)
+        assert {"id", "vip", "more"} <= columns
+        vault.add(b'{"id": 1099511627779, "vip": true, "more": "last"}')
+        assert set(grow(vault, OLDER).columns) == columns, "an older schema changes nothing"
+        rows = values(vault)
+        assert [(row["pointer"], row["payload"]) for row in rows] == [(str(at), data) for at, data in vault.events()]
+        for row in rows:
+            event = json.loads(row["payload"])
+            held = {name: row[name] for name in event if row[name] is not None}
+            # a run that was planned with fewer columns keeps to its plan; what does not fit them has a reason
+            assert held.items() <= event.items()
+            assert row["id"] == event["id"] or row["_error"] == "id: not a int"
+        assert [(row["id"], row["more"]) for row in rows[-2:]] == [(2**40 + 2, "z"), (2**40 + 3, "last")]
+
+
+def test_late_files_and_plans_of_another_schema_are_of_one_plan(pauses: Pauses) -> None:
+    """At each request to the store: the columns of a generation are decided once, whoever writes its files."""
+    for vault in pauses(with_columns, partial(grow, schema=OLDER), grow_newest):
+        grow(vault, NEWEST)
+        rows = values(vault)
+        assert [(row["pointer"], row["payload"]) for row in rows] == [(str(at), data) for at, data in vault.events()]
+        assert rows[-1]["more"] == "y"
 
 
 Step = tuple[str, int]
