@@ -23,6 +23,7 @@ from streamvault.common import logins
 from streamvault.common.errors import Usage
 from streamvault.common.units import parse_moment, parse_size
 from streamvault.lake.read import schema_of
+from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
@@ -274,7 +275,7 @@ _START = ("from", "startingOffsets", "start_stream_cut")
 _END = ("to", "endingOffsets", "end_stream_cut")
 _READ_OPTIONS = (
     "path", "controller", "scope", "stream", *_LOGIN, *_START, *_END, "failOnDataLoss", "boundaries", "rangeSize",
-    "minPartitions", "columns", "maxBytesPerTrigger", "maxEventsPerTrigger",
+    "minPartitions", "columns", "maxBytesPerTrigger", "maxEventsPerTrigger", "archive",
 )  # fmt: skip
 _FIXED_TO_READ = {
     **FIXED,
@@ -304,6 +305,7 @@ class Reading:
         max_bytes: maximum size of a micro-batch; None for no limit.
         max_events: maximum number of events of a micro-batch; None for no limit.
         columns: the requested columns; None for all.
+        archive: URI of the stream's archive, which is read first; empty to read the stream alone.
     """
 
     address: StoreAddress
@@ -317,6 +319,7 @@ class Reading:
     max_bytes: int | None
     max_events: int | None
     columns: list[str] | None
+    archive: str = ""
 
     @contextmanager
     def look(self) -> Iterator[tuple[StreamStore, StreamDescription]]:
@@ -363,10 +366,15 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
             else "boundaries=walked or boundaries=guessed"
         )
         raise options.wrong("minPartitions", "a segment is one partition unless it is split", f"Also give {others}.")
+    archive = options.text("archive") or ""
+    from_latest = streaming and not archive
+    start = options.cut(stream, *_START, default="latest" if from_latest else "earliest", unbounded="earliest")
+    if archive:
+        _check_archive(options, archive, stream, start, streaming=streaming)
     return Reading(
         address,
         stream,
-        options.cut(stream, *_START, default="latest" if streaming else "earliest", unbounded="earliest"),
+        start,
         options.cut(stream, *_END, default="latest", unbounded="latest"),
         options.flag("failOnDataLoss", default=True),
         boundaries,
@@ -375,7 +383,21 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
         max_bytes,
         max_events,
         options.words("columns"),
+        archive,
     )
+
+
+def _check_archive(
+    options: SourceOptions, archive: str, stream: StreamName, start: StreamCut | str, *, streaming: bool | None
+) -> None:
+    _, scope, name = RootAddress.parse_archive(archive)
+    if StreamName(scope, name) != stream:
+        raise options.wrong("archive", f"it is the archive of {scope}/{name}, not of {stream}")
+    if start == "latest":
+        raise options.wrong("archive", "a query that starts at the stream's tail reads nothing of the archive")
+    if streaming is False:
+        todo = 'Use readStream, or read the archive with format("streamvault").'
+        raise options.wrong("archive", "only a query that follows the stream reads its archive first", todo)
 
 
 _WRITE_OPTIONS = (

@@ -344,6 +344,74 @@ def test_query_has_a_login_of_its_own_for_each_cluster(
         assert secret not in kept
 
 
+def test_one_query_reads_the_archive_and_then_the_stream(
+    spark: SparkSession, pravega: PravegaServer, store: StreamStore, scope_name: str, bucket: str, tmp_path: Path
+) -> None:
+    first, second, root = target(store, scope_name, 2), target(store, scope_name, 1), f"s3://{bucket}/vault"
+    written: list[bytes] = []
+
+    def append(*payloads: str) -> None:
+        for segment in sorted(store.describe(first).tail.offsets):
+            written.extend(found := [f"{payload} in {segment}".encode() for payload in payloads])
+            append_events(store, first, segment, found)
+
+    def run() -> list[int]:
+        """Let the query read what is there; return how many events each of its batches has."""
+        query = (
+            spark.readStream.format("pravega")
+            .option("archive", f"{root}/{first}")
+            .option("maxEventsPerTrigger", 10)
+            .load(f"{pravega.uri}/{first}")
+            .selectExpr("payload AS event")
+            .writeStream.format("pravega")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(f"{pravega.uri}/{second}")
+        )
+        assert query.awaitTermination(240)
+        return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+
+    append(*(f"first {number}" for number in range(8)))
+    export_stream(f"{pravega.uri}/{first}", root, layout="chunks", master="inline[2]")
+    store.scale(first, [SegmentId(0, 0)], [KeyRange(0.0, 0.25), KeyRange(0.25, 0.5)])
+    append("second")
+    export_stream(f"{pravega.uri}/{first}", root, layout="chunks", master="inline[2]")
+    tail = store.describe(first).tail
+    append("alive")
+    store.truncate(tail)
+    assert len(run()) > 2
+    wait_for(store, second, sorted(written))
+    append("later")
+    assert sum(run()) == 3
+    wait_for(store, second, sorted(written))
+    assert run() == []
+
+
+def test_embedded_store_and_its_archive_are_one_query(spark: SparkSession, tmp_path: Path) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
+    vault.make(events=200, largest=3000)
+    vault.export("chunks", "zstd")
+    vault.add(b"alive")
+
+    def rows_of(run: int) -> list[str]:
+        query = (
+            spark.readStream.format("pravega")
+            .option("archive", vault.archive)
+            .option("maxBytesPerTrigger", "20KiB")
+            .load(vault.uri())
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "lake"))
+        )
+        assert query.awaitTermination(240), run
+        return sorted(row.pointer for row in spark.read.parquet(str(tmp_path / "lake")).collect())
+
+    assert rows_of(1) == sorted(str(pointer) for pointer, _ in vault.events())
+    vault.add(b"later")
+    assert rows_of(2) == sorted(str(pointer) for pointer, _ in vault.events())
+
+
 ON_A_CLUSTER = """
 import sys
 from pyspark.sql import SparkSession

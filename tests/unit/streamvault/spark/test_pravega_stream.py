@@ -29,7 +29,7 @@ class Following:
     """Simulates Spark: batch after batch until nothing is new; each batch is read twice, as after a restart."""
 
     def __init__(self, tmp_path: Path, limit: ReadLimit | None = None, **options: str) -> None:
-        made = source(tmp_path, startingOffsets="earliest", **options)
+        made = source(tmp_path, **{"startingOffsets": "earliest", **options})
         self.reader = made.streamReader(made.schema())
         self._again = made.streamReader(made.schema())
         self.limit = limit or self.reader.getDefaultReadLimit()
