@@ -27,7 +27,7 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
-from streamvault.streamstore.uri import StoreAddress, parse_stream
+from streamvault.streamstore.uri import StoreAddress, parse_scope, parse_stream
 
 
 def spark_schema(columns: list[str] | None) -> StructType:
@@ -217,16 +217,17 @@ class SourceOptions:
             raise self.wrong(name, f"{text!r} is not valid", todo) from None
 
 
-def stream_of(options: SourceOptions) -> tuple[StoreAddress, StreamName]:
+def stream_of(options: SourceOptions, pattern: str | None = None) -> tuple[StoreAddress, StreamName]:
     """Return the stream given by ``controller``, ``scope`` and ``stream``, or by ``load(URI)``.
 
-    The login is that of the options; without one, that of the environment.
+    With a pattern there is no stream: the scope is given, and of the result only the scope counts. The login is that of
+    the options; without one, that of the environment.
 
     Raises:
         Usage: an option is missing.
         InvalidName: the URI is not valid.
     """
-    address, stream = _place_of(options)
+    address, stream = _place_of(options, pattern)
     return _logged_in(options, address), stream
 
 
@@ -255,14 +256,23 @@ def _logged_in(options: SourceOptions, address: StoreAddress) -> StoreAddress:
     return replace(address, settings=replace(address.settings, **given))
 
 
-def _place_of(options: SourceOptions) -> tuple[StoreAddress, StreamName]:
+def _place_of(options: SourceOptions, pattern: str | None) -> tuple[StoreAddress, StreamName]:
     parts = {name: options.text(name) for name in ("controller", "scope", "stream")}
     uri = options.uri()
+    if pattern is not None and parts["stream"] is not None:
+        raise options.wrong("streamPattern", "the stream is given twice", "Give either stream or streamPattern.")
+    if pattern is not None and uri is None:
+        parts["stream"] = "any"
     missing = [name for name, value in parts.items() if value is None]
     if uri is not None:
         if len(missing) < len(parts):
             raise options.wrong("path", "the stream is given twice", "Give its URI, or controller, scope and stream.")
-        return parse_stream(uri)
+        if pattern is None:
+            return parse_stream(uri)
+        address, scope = parse_scope(f"{uri.rstrip('/')}/")
+        if not scope:
+            raise options.wrong("path", "the scope is missing", 'Use load("pravega://HOST:PORT/SCOPE/").')
+        return address, StreamName(scope, "any")
     if missing:
         todo = 'Give controller (pravega://HOST:PORT), scope and stream, or load("pravega://HOST:PORT/SCOPE/STREAM").'
         raise options.wrong(missing[0], "the option is missing", f"{todo} {NO_COLUMNS}")
@@ -275,7 +285,7 @@ _START = ("from", "startingOffsets", "start_stream_cut")
 _END = ("to", "endingOffsets", "end_stream_cut")
 _READ_OPTIONS = (
     "path", "controller", "scope", "stream", *_LOGIN, *_START, *_END, "failOnDataLoss", "boundaries", "rangeSize",
-    "minPartitions", "columns", "maxBytesPerTrigger", "maxEventsPerTrigger", "archive",
+    "minPartitions", "columns", "maxBytesPerTrigger", "maxEventsPerTrigger", "archive", "streamPattern",
 )  # fmt: skip
 _FIXED_TO_READ = {
     **FIXED,
@@ -295,7 +305,7 @@ class Reading:
 
     Attributes:
         address: address of the stream's store.
-        stream: the stream.
+        stream: the stream; with a pattern, only its scope counts.
         from_cut: a cut, ``earliest`` or ``latest``.
         to_cut: a cut, ``earliest`` or ``latest``.
         fail_on_data_loss: whether the query fails if events were truncated.
@@ -306,6 +316,7 @@ class Reading:
         max_events: maximum number of events of a micro-batch; None for no limit.
         columns: the requested columns; None for all.
         archive: URI of the stream's archive, which is read first; empty to read the stream alone.
+        pattern: a regular expression for the names of the scope's streams to read; empty to read one stream.
     """
 
     address: StoreAddress
@@ -320,6 +331,17 @@ class Reading:
     max_events: int | None
     columns: list[str] | None
     archive: str = ""
+    pattern: str = ""
+
+    def matching(self) -> dict[str, Reading]:
+        """Return the options for each of the streams that match the pattern now: its full name → them."""
+        with self.address.lend() as store:
+            names = [name for name in store.list_streams(self.stream.scope) if re.fullmatch(self.pattern, name.stream)]
+        return {str(name): self.of(str(name)) for name in names}
+
+    def of(self, name: str) -> Reading:
+        """Return the options for one of the streams, by its full name."""
+        return replace(self, stream=StreamName.parse(name), pattern="")
 
     @contextmanager
     def look(self) -> Iterator[tuple[StreamStore, StreamDescription]]:
@@ -344,7 +366,8 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
         Usage, InvalidCut, InvalidName: an option is not valid.
     """
     options = SourceOptions("pravega", given, _READ_OPTIONS, _FIXED_TO_READ)
-    address, stream = stream_of(options)
+    pattern = options.text("streamPattern")
+    address, stream = stream_of(options, pattern)
     range_size = options.size("rangeSize") or _RANGE_SIZE
     if range_size < MIN_RANGE_SIZE:
         raise options.wrong("rangeSize", f"the range size must be at least {MIN_RANGE_SIZE} bytes")
@@ -369,13 +392,16 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
     archive = options.text("archive") or ""
     from_latest = streaming and not archive
     start = options.cut(stream, *_START, default="latest" if from_latest else "earliest", unbounded="earliest")
-    if archive:
+    end = options.cut(stream, *_END, default="latest", unbounded="latest")
+    if pattern is not None:
+        _check_pattern(options, pattern, start, end, archive=archive)
+    elif archive:
         _check_archive(options, archive, stream, start, streaming=streaming)
     return Reading(
         address,
         stream,
         start,
-        options.cut(stream, *_END, default="latest", unbounded="latest"),
+        end,
         options.flag("failOnDataLoss", default=True),
         boundaries,
         range_size,
@@ -384,7 +410,22 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
         max_events,
         options.words("columns"),
         archive,
+        pattern or "",
     )
+
+
+def _check_pattern(
+    options: SourceOptions, pattern: str, start: StreamCut | str, end: StreamCut | str, *, archive: str
+) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise options.wrong("streamPattern", f"{pattern!r} is not a regular expression ({error})") from None
+    if archive:
+        raise options.wrong("archive", "an archive is that of one stream", "Give stream instead of streamPattern.")
+    if isinstance(start, StreamCut) or isinstance(end, StreamCut):
+        todo = "Give earliest or latest."
+        raise options.wrong("streamPattern", "a stream cut is that of one stream", todo)
 
 
 def _check_archive(

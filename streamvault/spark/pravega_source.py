@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -39,7 +39,7 @@ from streamvault.sources.identity import COMPARED_SEGMENTS, SourcePosition, hist
 from streamvault.sources.source import SourceState
 from streamvault.sources.sources import ArchiveSource, ArchiveState, LiveState
 from streamvault.sources.spans import spans_of
-from streamvault.spark.batch_reader import BatchReader, PartPartition
+from streamvault.spark.batch_reader import BatchReader, Bounds, PartPartition
 from streamvault.spark.options import (
     MIN_RANGE_SIZE,
     Reading,
@@ -292,6 +292,8 @@ def _gone(stream: StreamName, segment: SegmentId, what: str) -> DataLoss:
     )
 
 
+K = TypeVar("K")
+
 Infos = Callable[[Sequence[SegmentId]], Mapping[SegmentId, SegmentInfo | None]]
 
 
@@ -326,11 +328,11 @@ def advance(
     return {segment: _until(known[segment], offset, limits.get(segment)) for segment, offset in front.items()}
 
 
-def share_out(available: Mapping[SegmentId, int], limit: int) -> dict[SegmentId, int]:
-    """Limit the segments' bytes to ``limit`` in total, in proportion, but to no less than one byte each.
+def share_out(available: Mapping[K, int], limit: int) -> dict[K, int]:
+    """Limit bytes of segments, or of streams, to ``limit`` in total, in proportion, but to no less than one byte each.
 
     Args:
-        available: available bytes of each segment; segments without any are omitted from the result.
+        available: available bytes of each one; those without any are omitted from the result.
         limit: maximum total (bytes, or events).
     """
     total = sum(available.values())
@@ -399,10 +401,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit set by ``maxBytesPerTrigger`` or ``maxEventsPerTrigger``; `latestOffset` knows both."""
-        reading = self._reading
-        if reading.max_bytes is None and reading.max_events is not None:
-            return ReadMaxRows(reading.max_events)
-        return ReadAllAvailable() if reading.max_bytes is None else ReadMaxBytes(reading.max_bytes)
+        return _limit_of(self._reading)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the batch that begins at ``start`` ends; ``start`` itself if there is nothing to read."""
@@ -415,8 +414,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # raise before Spark records the batch
             readable_parts(reading, store, described, begin, end)
             if not isinstance(limit, ReadAllAvailable):
-                size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else reading.max_bytes
-                count = limit.max_rows if isinstance(limit, ReadMaxRows) else reading.max_events
+                size = getattr(limit, "max_bytes", reading.max_bytes)
+                count = getattr(limit, "max_rows", reading.max_events)
                 end = StreamCut(reading.stream, self._bounded(store, begin, ahead, size, count))
             return start if end == begin else self._offset(store, described, end, self._position(start))
 
@@ -462,8 +461,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _plain(self, offset: dict[str, Any]) -> StreamCut:
-        plain = {name: at for name, at in offset.items() if name not in {_KNOWN_BY, _ARCHIVED}}
-        return StreamCut.from_json(plain, self._reading.stream)
+        return StreamCut.from_json(_cut_in(offset), self._reading.stream)
 
     def _position(self, offset: dict[str, Any]) -> SourcePosition:
         return SourcePosition.from_json({"to": self._plain(offset).to_json(), **offset[_KNOWN_BY]})
@@ -516,6 +514,10 @@ def _apart(boundaries: list[int], size: int) -> list[int]:
         if one - kept[-1] >= size:
             kept.append(one)
     return kept + boundaries[1:][-1:]
+
+
+def _cut_in(offset: Mapping[str, Any]) -> dict[str, int]:
+    return {name: at for name, at in offset.items() if name not in {_KNOWN_BY, _ARCHIVED}}
 
 
 def _offset_of(
@@ -672,6 +674,106 @@ class ArchiveFirstReader(PravegaStreamReader):
         return later_of(state.described, begin, head)
 
 
+def _limit_of(reading: Reading) -> ReadLimit:
+    """Return one of the options' limits, as Spark knows no two at once."""
+    if reading.max_bytes is None and reading.max_events is not None:
+        return ReadMaxRows(reading.max_events)
+    return ReadAllAvailable() if reading.max_bytes is None else ReadMaxBytes(reading.max_bytes)
+
+
+@dataclass
+class _Limits(ReadLimit):
+    """Both limits of a stream that shares them with others."""
+
+    max_bytes: int
+    max_rows: int
+
+
+class PatternStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows all streams of a scope whose names match a pattern.
+
+    An offset is the offset of each stream, by its full name. A stream that is new joins with its head, in a batch that
+    has none of its events yet, so that the checkpoint says where it begins.
+
+    Args:
+        reading: the options.
+        schema: the columns that Spark requests.
+    """
+
+    def __init__(self, reading: Reading, schema: StructType) -> None:
+        self._reading = reading
+        self._requested = schema
+        self._readers: dict[str, PravegaStreamReader] = {}
+        self._names: set[str] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
+        """Return where a query without a checkpoint begins, in each stream that there is."""
+        return {name: self._of(name).initialOffset() for name in self._reading.matching()}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """See `PravegaStreamReader`; the streams share the limit."""
+        return _limit_of(self._reading)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the batch that begins at ``start`` ends; ``start`` itself if there is nothing to read.
+
+        Raises:
+            DataLoss: a stream was deleted, and the query fails if so.
+        """
+        reading, there = self._reading, self._reading.matching()
+        gone = [name for name in start if name not in there]
+        if gone and reading.fail_on_data_loss:
+            todo = "Set failOnDataLoss to false to go on without it."
+            raise DataLoss("the stream was deleted, or is no longer matched", where=gone[0], todo=todo)
+        ends = {n: self._of(n).latestOffset(at, ReadAllAvailable()) for n, at in start.items() if n in there}
+        if not isinstance(limit, ReadAllAvailable):
+            available = {name: size for name, end in ends.items() if (size := self._size(name, start[name], end))}
+            total = sum(available.values())
+            sizes = share_out(available, total if reading.max_bytes is None else reading.max_bytes)
+            counts = share_out(sizes, total if reading.max_events is None else reading.max_events)
+            for name, size in sizes.items():
+                ends[name] = self._of(name).latestOffset(start[name], _Limits(size, counts[name]))
+        for name, one in there.items():
+            if name not in start and (self._names is None or name in self._names):
+                ends[name] = PravegaStreamReader(replace(one, from_cut="earliest"), self._requested).initialOffset()
+        return start if ends == start else ends
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the streams' tails, for the query's progress."""
+        return {name: self._of(name).reportLatestOffset() for name in self._reading.matching()}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Stop the query at the current tails of the streams that there are."""
+        self._names = set(self._reading.matching())
+        for name in self._names:
+            self._of(name).prepareForTriggerAvailableNow()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return a batch's parts, which contain the same events for the same two offsets."""
+        return [
+            PartPartition((self._reading.of(name), part.part))
+            for name in sorted(start.keys() & end.keys())
+            for part in self._of(name).partitions(start[name], end[name])
+            if isinstance(part, PartPartition)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a part's events."""
+        assert isinstance(partition, PartPartition)  # noqa: S101
+        reading, part = partition.part
+        return read_events(reading, part, arrow_schema(self._requested))
+
+    def _of(self, name: str) -> PravegaStreamReader:
+        if name not in self._readers:
+            self._readers[name] = PravegaStreamReader(self._reading.of(name), self._requested)
+        return self._readers[name]
+
+    def _size(self, name: str, start: dict[str, Any], end: dict[str, Any]) -> int:
+        """Return how many bytes a stream has between two offsets, unless some were truncated."""
+        before, after = (StreamCut.from_json(_cut_in(at), self._reading.of(name).stream).offsets for at in (start, end))
+        return sum(at - before.get(segment, 0) for segment, at in after.items())
+
+
 def _earlier(described: StreamDescription, requested: StreamCut | None, tail: StreamCut) -> StreamCut:
     """Return the query's own end if it lies before the tail for every key; else the tail."""
     return requested if requested is not None and is_before(described, requested, tail) else tail
@@ -689,13 +791,16 @@ class PravegaDataSource(DataSource):
         """Return an event's columns."""
         return schema_for(self.options, lambda given: read_options(given).columns)
 
-    def reader(self, schema: StructType) -> PravegaReader:
+    def reader(self, schema: StructType) -> PravegaReader | PatternReader:
         """Return a reader up to the tail that the stream has when the query is planned."""
-        return PravegaReader(read_options(options_for(self.options, schema), streaming=False), schema)
+        reading = read_options(options_for(self.options, schema), streaming=False)
+        return PatternReader(reading, schema) if reading.pattern else PravegaReader(reading, schema)
 
-    def streamReader(self, schema: StructType) -> PravegaStreamReader:  # noqa: N802  (Spark's name)
+    def streamReader(self, schema: StructType) -> PravegaStreamReader | PatternStreamReader:  # noqa: N802
         """Return a reader of micro-batches, from one stream cut to the next."""
         reading = read_options(options_for(self.options, schema), streaming=True)
+        if reading.pattern:
+            return PatternStreamReader(reading, schema)
         return (ArchiveFirstReader if reading.archive else PravegaStreamReader)(reading, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> PravegaSink:
@@ -713,13 +818,19 @@ class PravegaReader(BatchReader[SegmentPart]):
     Args:
         reading: the options.
         schema: the columns that Spark requests.
+        bounds: what the query's filters limit; None if they are not known yet.
     """
 
-    def __init__(self, reading: Reading, schema: StructType) -> None:
+    def __init__(self, reading: Reading, schema: StructType, bounds: Bounds | None = None) -> None:
         super().__init__(schema)
         self._reading = reading
+        self._bounds = bounds or self._bounds
 
     def _parts(self) -> list[SegmentPart]:
+        return self.parts()
+
+    def parts(self) -> list[SegmentPart]:
+        """Return the parts in which events may pass the filters."""
         reading = self._reading
         with reading.look() as (store, described):
             start, end = (as_cut(described, cut) for cut in (reading.from_cut, reading.to_cut))
@@ -746,3 +857,25 @@ class PravegaReader(BatchReader[SegmentPart]):
                 return [one for one in part.guessed(size) if one.start < high]
             case _:
                 return [part]
+
+
+class PatternReader(BatchReader[tuple[Reading, SegmentPart]]):
+    """Plans and reads parts of segments of all streams of a scope whose names match a pattern.
+
+    Args:
+        reading: the options.
+        schema: the columns that Spark requests.
+    """
+
+    def __init__(self, reading: Reading, schema: StructType) -> None:
+        super().__init__(schema)
+        self._reading = reading
+        self._requested = schema
+
+    def _parts(self) -> Iterator[tuple[Reading, SegmentPart]]:
+        for reading in self._reading.matching().values():
+            for part in PravegaReader(reading, self._requested, self._bounds).parts():
+                yield reading, part
+
+    def _events(self, part: tuple[Reading, SegmentPart]) -> Iterator[pa.RecordBatch]:
+        return read_events(*part, self._schema)

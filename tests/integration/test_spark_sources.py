@@ -412,6 +412,46 @@ def test_embedded_store_and_its_archive_are_one_query(spark: SparkSession, tmp_p
     assert rows_of(2) == sorted(str(pointer) for pointer, _ in vault.events())
 
 
+def test_query_of_a_pattern_is_joined_by_a_new_stream(spark: SparkSession, tmp_path: Path) -> None:
+    scope = f"local://{tmp_path}/streams/shop/"
+
+    def add(name: str, *payloads: bytes) -> None:
+        with parse_stream(f"{scope}{name}")[0].open() as local:
+            stream = StreamName("shop", name)
+            local.create_scope("shop")
+            if not local.exists(stream):
+                local.create_stream(stream, StreamConfiguration())
+            append_events(local, stream, SegmentId(0, 0), payloads)
+
+    def found() -> list[tuple[str, bytes]]:
+        query = (
+            spark.readStream.format("pravega")
+            .option("streamPattern", "orders-.*")
+            .option("startingOffsets", "earliest")
+            .option("maxEventsPerTrigger", 2)
+            .load(scope)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "lake"))
+        )
+        assert query.awaitTermination(240)
+        frame = spark.read.parquet(str(tmp_path / "lake"))
+        return sorted((row.stream, bytes(row.payload)) for row in frame.collect())
+
+    add("others", b"0")
+    add("orders-1", b"1", b"2", b"3")
+    add("orders-2", b"4")
+    expected = [("orders-1", b"1"), ("orders-1", b"2"), ("orders-1", b"3"), ("orders-2", b"4")]
+    assert found() == expected
+    add("orders-1", b"5")
+    add("orders-3", b"6", b"7", b"8")
+    expected += [("orders-1", b"5"), ("orders-3", b"6"), ("orders-3", b"7"), ("orders-3", b"8")]
+    assert found() == sorted(expected)
+    batch = spark.read.format("pravega").option("streamPattern", "orders-.*").load(scope)
+    assert sorted((row.stream, bytes(row.payload)) for row in batch.collect()) == sorted(expected)
+
+
 ON_A_CLUSTER = """
 import sys
 from pyspark.sql import SparkSession

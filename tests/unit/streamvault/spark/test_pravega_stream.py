@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.datasource import EqualTo
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from streamvault.common.errors import Problem
-from streamvault.spark.pravega_source import DataLoss, PravegaStreamReader, share_out
+from streamvault.spark.pravega_source import DataLoss, PravegaDataSource, PravegaStreamReader, share_out
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut
+from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from testkit.small_archives import NAME
 from testkit.streams import append_events, events_of, make_stream
-from tests.spark_reads import FIRST, Events, events_in, single, source, text
+from tests.spark_reads import FIRST, Events, events_in, read, single, source, text
 
 
 def batch_of(reader: PravegaStreamReader, start: dict[str, int], end: dict[str, int]) -> Events:
@@ -230,3 +231,107 @@ def test_shares_are_bounded_and_every_segment_has_one(sizes: dict[int, int], mos
     assert shares.keys() == {SegmentId(0, number) for number, size in sizes.items() if size}
     assert all(0 < size <= sizes[segment.number] for segment, size in shares.items())
     assert sum(shares.values()) <= most + len(shares)
+
+
+OTHER, LATE, ELSE = (StreamName(NAME.scope, name) for name in ("streams", "stream-2", "other"))
+
+
+def follow_all(tmp_path: Path, pattern: str = "stream.*", **options: str) -> Following:
+    return Following(tmp_path, path=f"local://{tmp_path}/streams/{NAME.scope}/", streamPattern=pattern, **options)
+
+
+def add_stream(store: LocalStore, name: StreamName, events: list[bytes]) -> None:
+    store.create_stream(name, StreamConfiguration())
+    append_events(store, name, FIRST, events)
+
+
+def events_of_all(store: LocalStore, *names: StreamName) -> Events:
+    return sorted(event for name in names for event in events_of(store, name))
+
+
+@pytest.mark.parametrize("options", [{}, {"maxBytesPerTrigger": "20KiB"}, {"maxEventsPerTrigger": "50"}])
+def test_pattern_follows_all_streams_and_those_that_are_new(
+    store: LocalStore, tmp_path: Path, options: dict[str, str]
+) -> None:
+    make_stream(store, NAME, events=200, largest=5000)
+    add_stream(store, OTHER, [b"other %d" % number for number in range(100)])
+    add_stream(store, ELSE, [b"not matched"])
+    following = follow_all(tmp_path, **options)
+    found = [event for batch in following.follow() for event in batch]
+    assert sorted(found) == events_of_all(store, NAME, OTHER)
+    if "maxEventsPerTrigger" in options:
+        assert max(map(len, following.batches)) <= 50 + len(store.describe(NAME).ranges())
+    add_stream(store, LATE, [b"late"])
+    append_events(store, OTHER, FIRST, [b"later"])
+    batches = following.follow()
+    assert sorted(payload for batch in batches for _, payload in batch) == [b"late", b"later"]
+    assert b"late" not in [payload for _, payload in batches[0]], "it joins at the next batch, from its head"
+    assert following.at.keys() == {str(NAME), str(OTHER), str(LATE)}
+    assert following.reader.reportLatestOffset().keys() == following.at.keys()
+
+
+def test_pattern_begins_at_the_tails_and_reads_a_new_stream_from_its_head(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"before"])
+    following = follow_all(tmp_path, startingOffsets="latest")
+    add_stream(store, LATE, [b"late"])
+    assert [payload for batch in following.follow() for _, payload in batch] == [b"late"]
+
+
+def test_pattern_without_a_stream_waits_for_one(store: LocalStore, tmp_path: Path) -> None:
+    store.create_scope(NAME.scope)
+    following = follow_all(tmp_path)
+    assert following.at == {}
+    assert following.follow() == []
+    add_stream(store, NAME, [b"first"])
+    assert [payload for batch in following.follow() for _, payload in batch] == [b"first"]
+
+
+def test_pattern_that_ends_now_joins_no_new_stream(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"now"])
+    following = follow_all(tmp_path)
+    following.reader.prepareForTriggerAvailableNow()
+    add_stream(store, LATE, [b"late"])
+    append_events(store, NAME, FIRST, [b"later"])
+    assert [payload for batch in following.follow() for _, payload in batch] == [b"now"]
+
+
+def test_deleted_stream_of_a_pattern_is_data_loss(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"1"])
+    add_stream(store, OTHER, [b"2"])
+    queries = {may: follow_all(tmp_path, failOnDataLoss=may) for may in ("true", "false")}
+    store.seal(OTHER)
+    store.delete(OTHER)
+    with pytest.raises(DataLoss, match="the stream was deleted, or is no longer matched: scope/streams"):
+        queries["true"].follow()
+    assert [payload for batch in queries["false"].follow() for _, payload in batch] == [b"1"]
+
+
+def test_batch_of_a_pattern_has_all_streams(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"1"] * 3, segments=2)
+    add_stream(store, OTHER, [b"2"])
+    add_stream(store, ELSE, [b"3"])
+    given = {"path": f"local://{tmp_path}/streams/{NAME.scope}", "streamPattern": "stream.*"}
+    parts, found = read(source(tmp_path, **given))
+    assert (len(parts), sorted(found)) == (3, events_of_all(store, NAME, OTHER))
+    assert len(read(source(tmp_path, **given), [EqualTo(("segment",), 1)])[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"path": "local:///a/s/", "streamPattern": "("}, "is not a regular expression"),
+        ({"path": "local:///a/s/", "streamPattern": ".*", "stream": "t"}, "Give either stream or streamPattern"),
+        ({"controller": "pravega://h:1", "streamPattern": ".*"}, "the option is missing: option scope"),
+        ({"path": "pravega://h:1", "streamPattern": ".*"}, "the scope is missing"),
+        ({"path": "pravega://h:1/s/", "streamPattern": ".*", "archive": "/v/s/t"}, "an archive is that of one stream"),
+        (
+            {"path": "pravega://h:1/s/", "streamPattern": ".*", "from": '{"s/t/0.#epoch.0": 1}'},
+            "segment of another stream",
+        ),
+    ],
+)
+def test_wrong_pattern_is_one_line(tmp_path: Path, options: dict[str, str], said: str) -> None:
+    del tmp_path
+    with pytest.raises(Problem, match=said) as wrong:
+        PravegaDataSource(options).schema()
+    assert "\n" not in str(wrong.value)
