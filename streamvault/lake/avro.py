@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Context, Decimal
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from itertools import count
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from streamvault.lake.table import (
     has_decimals,
     hive_type,
     misfit,
+    wider_type,
 )
 
 _PLAIN = {
@@ -87,7 +89,11 @@ def avro_columns(schema: str) -> tuple[TableColumn, ...]:
 
 
 def _types_of(schema: str) -> dict[str, pa.DataType]:
-    """Return the type of each field of a record schema; timestamps have the schema's units.
+    return {field: kind for field, (kind, _) in _fields_of(schema).items()}
+
+
+def _fields_of(schema: str) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
+    """Return the type of each field of a record schema, and the field; timestamps have the schema's units.
 
     Raises:
         Usage: as `avro_columns`.
@@ -95,7 +101,7 @@ def _types_of(schema: str) -> dict[str, pa.DataType]:
     found = _parsed(schema, expand=True)
     if not isinstance(found, dict) or found.get("type") != "record" or not found["fields"]:
         raise Usage("the Avro schema is not of a record with fields", where=str(found)[:80])
-    return {str(field["name"]): _type_of(field["type"]) for field in found["fields"]}
+    return {str(field["name"]): (_type_of(field["type"]), field) for field in found["fields"]}
 
 
 def _type_of(schema: Any, depth: int = 0) -> pa.DataType:
@@ -107,15 +113,34 @@ def _type_of(schema: Any, depth: int = 0) -> pa.DataType:
     if depth > _DEEPEST or (isinstance(schema, str) and schema not in {*_PLAIN, "null"}):
         raise Usage("a column cannot hold a recursive Avro record", where=str(schema)[:100])
     if isinstance(schema, list):
-        real = [one for one in schema if one != "null"]
-        if len(real) != 1:
-            raise Usage("a column cannot hold an Avro union of several types", where=str(schema)[:100])
-        return _type_of(real[0], depth)
+        real = _branches(schema)
+        if not real:
+            raise Usage("a column cannot hold an Avro union without a type", where=str(schema)[:100])
+        return _type_of(real[0] if len(real) == 1 else _branched(real), depth)
     if isinstance(schema, str):
         return _type_of({"type": schema}, depth + 1)
     if isinstance(schema["type"], dict | list):
         return _type_of(schema["type"], depth + 1)
     return _plain(schema) or _nested(schema, depth)
+
+
+def _branches(union: list[Any]) -> list[Any]:
+    return [one for one in union if one != "null" and not (isinstance(one, dict) and one["type"] == "null")]
+
+
+def _is_union(schema: dict[str, Any]) -> bool:
+    return isinstance(schema["type"], list)
+
+
+def _branched(branches: list[Any]) -> dict[str, Any]:
+    """Return the record, with a member for each branch of a union, that a column holds in its place."""
+    return {"type": "record", "fields": [{"name": _branch_name(one), "type": one} for one in branches]}
+
+
+def _branch_name(branch: Any) -> str:
+    """Return a branch's name: that of its type, or its own without a namespace."""
+    name = branch.get("name", branch["type"]) if isinstance(branch, dict) else branch
+    return str(name).rpartition(".")[2]
 
 
 def _plain(schema: dict[str, Any]) -> pa.DataType | None:
@@ -148,8 +173,7 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
 
     Args:
         schema: the schema.
-        expand: put named types in the place of their names. Without it, logical types are removed: the library would
-            reject a whole record for one value that Python does not have, and round decimals.
+        expand: put named types in the place of their names. Without it, the schema is as `_as_read` says.
 
     Raises:
         Usage: it is not valid, or the library is not installed.
@@ -161,7 +185,7 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
         raise Usage("decoding Avro requires a library that is not installed", todo=todo) from None
     try:
         found = json.loads(schema)
-        return expand_schema(found) if expand else parse_schema(_without_logical(found))
+        return expand_schema(found) if expand else parse_schema(_as_read(parse_schema(found), count()))
     except KeyError as error:
         raise Usage("not an Avro schema", where=f"{error.args[0]} is missing") from None
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
@@ -169,30 +193,150 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
         raise Usage("not an Avro schema", where=where[:200]) from None
 
 
-def _without_logical(schema: Any) -> Any:
+def _as_read(schema: Any, numbers: Iterator[int]) -> Any:
+    """Return a schema of the same bytes, of which the library says what a value is and not what it takes it for.
+
+    Without logical types, as it would reject a whole record for one value that Python does not have, and round
+    decimals. With a record around each branch of a union of several types, which has the bytes of its only field, as
+    the library does not tell which branch a value is of. And without defaults, which are only for readers.
+    """
     if isinstance(schema, list):
-        return [_without_logical(inner) for inner in schema]
+        real, read = _branches(schema), [_as_read(one, numbers) for one in schema]
+        return [
+            {
+                "type": "record",
+                "name": f"_branch_{next(numbers)}",
+                "fields": [{"name": _branch_name(one), "type": inner}],
+            }
+            if len(real) > 1 and one in real
+            else inner
+            for one, inner in zip(schema, read, strict=True)
+        ]
     if not isinstance(schema, dict):
         return schema
-    kept = {name: inner for name, inner in schema.items() if name != "logicalType"}
-    return {name: inner if name == "default" else _without_logical(inner) for name, inner in kept.items()}
+    left_out = {"logicalType", "default", "__fastavro_parsed", "__named_schemas"}
+    kept = {name: one for name, one in schema.items() if name not in left_out}
+    return {
+        name: [_as_read(one, numbers) for one in inner]
+        if name == "fields"
+        else _as_read(inner, numbers)
+        if name in {"type", "items", "values"}
+        else inner
+        for name, inner in kept.items()
+    }
+
+
+def _filler(written: Any, reader: Any) -> Callable[[Any], Any] | None:
+    """Return what completes a value: fields that only a reader's schema has, by their aliases or with their defaults.
+
+    Args:
+        written: the schema of the value, in which only recursive types are still named.
+        reader: the other schema.
+
+    Returns:
+        None if values are complete.
+    """
+    written, reader = _alone(written), _alone(reader)
+    if written["type"] != reader["type"]:
+        return None
+    if written["type"] == "record":
+        return _record_filler(written, reader)
+    for inner in ("items", "values"):
+        fill = _filler(written[inner], reader[inner]) if inner in written else None
+        if fill is not None:
+            return partial(_fill_each, fill)
+    return None
+
+
+def _record_filler(written: dict[str, Any], reader: dict[str, Any]) -> Callable[[Any], Any] | None:
+    ours = {field["name"]: field["type"] for field in written["fields"]}
+    defaults: dict[str, Any] = {}
+    fills: dict[str, tuple[str, Callable[[Any], Any]]] = {}
+    for field in reader["fields"]:
+        name = field["name"]
+        source = next((one for one in (name, *field.get("aliases", ())) if one in ours), None)
+        if source is None:
+            defaults[name] = _default(field["type"], field.get("default"))
+            continue
+        fill = _filler(ours[source], field["type"])
+        if fill is not None or source != name:
+            fills[name] = source, fill or (lambda value: value)
+    return partial(_fill_record, defaults, fills) if defaults or fills else None
+
+
+def _fill_record(defaults: dict[str, Any], fills: dict[str, tuple[str, Callable[[Any], Any]]], value: Any) -> Any:
+    if value is None:
+        return None
+    return {**value, **defaults, **{name: fill(value[source]) for name, (source, fill) in fills.items()}}
+
+
+def _fill_each(fill: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: fill(one) for key, one in value.items()}
+    return None if value is None else [fill(one) for one in value]
+
+
+def _alone(schema: Any) -> dict[str, Any]:
+    """Return a type without the union with null around it; of a union of several types, ``{"type": UNION}``."""
+    if isinstance(schema, list):
+        real = _branches(schema)
+        return _alone(real[0]) if len(real) == 1 else {"type": schema}
+    if isinstance(schema, str):
+        return {"type": schema}
+    return _alone(schema["type"]) if isinstance(schema["type"], dict | list) else schema
+
+
+def _default(schema: Any, value: Any) -> Any:
+    """Return a field's default, which is JSON, as the library reads a value."""
+    if value is None:
+        return None
+    if isinstance(schema, list):  # of which the default is of the first type
+        inner = _default(schema[0], value)
+        return {_branch_name(schema[0]): inner} if len(_branches(schema)) > 1 else inner
+    plain = _alone(schema)
+    if plain["type"] in {"bytes", "fixed"}:
+        return value.encode("latin-1")
+    if plain["type"] == "record":
+        return {
+            one["name"]: _default(one["type"], value.get(one["name"], one.get("default"))) for one in plain["fields"]
+        }
+    if plain["type"] == "array":
+        return [_default(plain["items"], one) for one in value]
+    return {key: _default(plain["values"], one) for key, one in value.items()} if plain["type"] == "map" else value
 
 
 class AvroPayloads:
     """A `lake.payloads.PayloadParser` for Avro.
 
+    Columns without a field in either schema are null.
+
     Args:
-        schema: the Avro schema, as JSON text.
+        schema: the schema that the payloads were written with, as JSON text.
         columns: the table's columns.
+        reader: the schema with the aliases and defaults of fields that they lack; empty if it is the same.
 
     Raises:
-        Usage: the schema is not valid, or no Avro library is installed.
+        Usage: a schema is not valid, or no Avro library is installed.
     """
 
-    def __init__(self, schema: str, columns: tuple[TableColumn, ...]) -> None:
+    def __init__(self, schema: str, columns: tuple[TableColumn, ...], reader: str = "") -> None:
         self._schema = _parsed(schema)
-        types = _types_of(schema)
-        self._columns = [(column.field, types[column.field], arrow_type(column.type)) for column in columns]
+        self._fill = _filler(_parsed(schema, expand=True), _parsed(reader, expand=True)) if reader else None
+        written, read = _fields_of(schema), _fields_of(reader) if reader else {}
+        self._columns = []
+        for column in columns:
+            kind = arrow_type(column.type)
+            own, other = (some[column.field][0] if column.field in some else None for some in (written, read))
+            # values are Python's, so that those of a narrower type can be read as of a wider one
+            read_as = (other or kind) if own is None else own if other is None else wider_type(own, other)
+            mine, theirs = (
+                _alone(some[column.field][1]["type"]) if column.field in some else {"type": ""}
+                for some in (written, read)
+            )
+            # a plain value cannot be meant for a record; a record that is no branch has its members by name
+            is_branch = not _is_union(mine) and (mine["type"] != "record" or _is_union(theirs))
+            reading = _Reading(read_as, kind, _branch_name(mine) if is_branch else "", is_union=_is_union(mine))
+            self._columns.append((column.field, reading))
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
@@ -200,17 +344,18 @@ class AvroPayloads:
         texts: list[str | None] = []
         for payload in payloads.to_pylist():
             try:
-                records.append(self._record(payload))
+                record = self._record(payload)
+                records.append(record if self._fill is None else self._fill(record))
                 texts.append(None)
             except NotDecoded as error:
                 records.append({})
                 texts.append(" ".join(str(error).split()))
         reasons = pa.array(texts, pa.string())
         columns = []
-        for field, read_as, kind in self._columns:
-            made, wrong = _column([record.get(field) for record in records], read_as, kind)
+        for field, reading in self._columns:
+            made, wrong = _column([record.get(field) for record in records], reading)
             columns.append(made)
-            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(field, kind))
+            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(field, reading.kind))
         return Parsed(columns, reasons)
 
     def _record(self, payload: bytes) -> Mapping[str, Any]:
@@ -240,10 +385,11 @@ class FramedAvro(AvroPayloads):
     Args:
         schema: the Avro schema, as JSON text; records of another one are not decoded.
         columns: the table's columns.
+        reader: see `AvroPayloads`.
     """
 
-    def __init__(self, schema: str, columns: tuple[TableColumn, ...]) -> None:
-        super().__init__(schema, columns)
+    def __init__(self, schema: str, columns: tuple[TableColumn, ...], reader: str = "") -> None:
+        super().__init__(schema, columns, reader)
         self._types, self._mark = _types_of(schema), fingerprint(schema)
         self._same_schema = lru_cache(maxsize=64)(self._is_same)
 
@@ -303,26 +449,84 @@ def _only_record(payload: bytes) -> tuple[bytes, bytes]:
     return header["meta"].get("avro.schema", b""), block["data"]
 
 
-def _column(values: list[Any], read_as: pa.DataType, kind: pa.DataType) -> tuple[pa.Array, list[bool]]:
+class _Reading(NamedTuple):
+    """How a field's values become those of a column.
+
+    Attributes:
+        read_as: the values' type.
+        kind: the column's type.
+        branch: the name of the member that has such values if the column is of a union; empty if it is of the same.
+        is_union: whether the values are of a union of several types.
+    """
+
+    read_as: pa.DataType
+    kind: pa.DataType
+    branch: str
+    is_union: bool
+
+    def of(self, values: list[Any]) -> pa.Array:
+        """Return values as those of the column.
+
+        Raises:
+            _NO_VALUE: the column cannot hold one of them.
+        """
+        read_as, kind = self.read_as, self.kind
+        if self.branch and pa.types.is_struct(kind) and kind.get_field_index(self.branch) >= 0:
+            read_as = pa.struct([(self.branch, read_as)])
+            values = [None if value is None else {self.branch: value} for value in values]
+        elif self.is_union and not pa.types.is_struct(kind):  # the column is of one of the branches
+            branch = next((member for member in read_as if _resolves(member.type, kind)), None)
+            if branch is None or any(value is not None and branch.name not in value for value in values):
+                raise NotDecoded("of another branch")
+            read_as, values = branch.type, [None if value is None else value[branch.name] for value in values]
+        if not _resolves(read_as, kind) and any(value is not None for value in values):
+            raise NotDecoded("of another type")
+        if has_decimals(read_as):
+            values = [_with_decimals(value, read_as) for value in values]
+        return checked_times(pa.array(values, read_as)).cast(kind)
+
+
+def _column(values: list[Any], reading: _Reading) -> tuple[pa.Array, list[bool]]:
     """Return a field's values as a column, and which of them it cannot hold (null in it)."""
-    if has_decimals(read_as):
-        values = [_with_decimals(value, read_as) for value in values]
     wrong = [False] * len(values)
     try:
-        return _made(values, read_as, kind), wrong
+        return reading.of(values), wrong
     except _NO_VALUE:
         for row, value in enumerate(values):
             try:
-                _made([value], read_as, kind)
+                reading.of([value])
             except _NO_VALUE:
                 wrong[row] = True
-    return _made(
-        [None if is_wrong else value for value, is_wrong in zip(values, wrong, strict=True)], read_as, kind
-    ), wrong
+    kept = [None if is_wrong else value for value, is_wrong in zip(values, wrong, strict=True)]
+    return reading.of(kept), wrong
 
 
-def _made(values: list[Any], read_as: pa.DataType, kind: pa.DataType) -> pa.Array:
-    return checked_times(pa.array(values, read_as)).cast(kind)
+_RESOLVED = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_timestamp,
+    pa.types.is_date,
+    pa.types.is_boolean,
+    lambda kind: kind in {pa.string(), pa.binary()},
+)
+"""Types of which Avro, or a change of a column, makes one of the other."""
+
+
+def _resolves(read_as: pa.DataType, kind: pa.DataType) -> bool:
+    """Return whether values of a type may be those of a column: a text of digits, for example, is no number."""
+    if pa.types.is_struct(read_as) and pa.types.is_struct(kind):
+        return all(
+            _resolves(member.type, kind.field(member.name).type)
+            for member in read_as
+            if kind.get_field_index(member.name) >= 0
+        )
+    if pa.types.is_list(read_as) and pa.types.is_list(kind):
+        return _resolves(read_as.value_type, kind.value_type)
+    if pa.types.is_map(read_as) and pa.types.is_map(kind):
+        return _resolves(read_as.item_type, kind.item_type)
+    is_rounded = pa.types.is_integer(read_as) and pa.types.is_floating(kind)
+    return is_rounded or any(is_one(read_as) and is_one(kind) for is_one in _RESOLVED)
 
 
 def _with_decimals(value: Any, kind: pa.DataType) -> Any:
@@ -336,5 +540,5 @@ def _with_decimals(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_map(kind):
         return [(key, _with_decimals(inner, kind.item_type)) for key, inner in value.items()]
     if pa.types.is_struct(kind):
-        return {member.name: _with_decimals(value[member.name], member.type) for member in kind}
+        return {member.name: _with_decimals(value.get(member.name), member.type) for member in kind}
     return value

@@ -41,7 +41,7 @@ def _record_parser(options: TableOptions) -> PayloadParser | None:
         return CsvPayloads(options.columns)
     if options.decode == "avro":
         kind = FramedAvro if options.framing == "avro" else AvroPayloads
-        return kind(options.avro, options.columns)
+        return kind(options.avro, options.columns, options.reader)
     return None
 
 

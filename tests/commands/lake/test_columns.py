@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import uuid
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import boto3
+import fastavro
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
@@ -45,10 +47,14 @@ def add(vault: Vault, *events: dict[str, Any]) -> None:
     vault.add(*(json.dumps(event).encode() for event in events))
 
 
-def hand_off(vault: Vault, schema: dict[str, str] | None = None, **options: Any) -> HandoffReport:
+def hand_off(
+    vault: Vault, schema: dict[str, str] | None = None, *, schema_text: str | None = None, **options: Any
+) -> HandoffReport:
     said = {"root": vault.root, "decode": "json", "master": "inline", "catalog": f"sql:{database(vault)}", **options}
     if schema is not None:
         said["schema"] = json.dumps(schema)
+    if schema_text is not None:
+        said["schema"] = schema_text
     return write_table(vault.uri(), **said)
 
 
@@ -231,3 +237,69 @@ def test_plan_of_a_killed_run_keeps_its_columns(vault: Vault) -> None:
     assert rows(vault, "id", "vip") == [(1, None), (2, None), (3, True)]
     files = {generation_of(key): rows_in(objects_of(vault.root), key)[0] for key in table_keys(vault.root)}
     assert ["vip" in files[number] for number in (1, 2, 3)] == [False, False, True]
+
+
+def avro(*fields: dict[str, Any]) -> str:
+    return json.dumps({"type": "record", "name": "event", "fields": fields})
+
+
+def add_avro(vault: Vault, schema: str, *events: dict[str, Any]) -> None:
+    for event in events:
+        written = io.BytesIO()
+        fastavro.schemaless_writer(written, fastavro.parse_schema(json.loads(schema)), event)
+        vault.add(written.getvalue())
+
+
+PLACE = {"type": "record", "name": "place", "fields": [{"name": "x", "type": "float"}]}
+WIDER_PLACE = {**PLACE, "fields": [{"name": "x", "type": "double"}, {"name": "y", "type": "string", "default": "-"}]}
+FIRST = avro({"name": "id", "type": "int"}, {"name": "of", "type": "string"}, {"name": "at", "type": PLACE})
+SECOND = avro(
+    {"name": "id", "type": "long"},
+    {"name": "customer", "type": "string", "aliases": ["of"]},
+    {"name": "at", "type": WIDER_PLACE},
+    {"name": "tags", "type": {"type": "array", "items": "bytes"}, "default": ["\u00ff"]},
+    {"name": "any", "type": ["null", "int", "string"]},
+)
+
+
+def test_avro_of_an_older_schema_has_the_defaults_of_the_newer_one(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    vault = Vault(tmp_path, f"file://{tmp_path}/objects")
+    vault.create()
+    options = {"decode": "avro"}
+    old, new = ({"id": 1, "of": "a", "at": {"x": 0.5}}, {"id": 2**40, "customer": "b", "at": {"x": 0.1, "y": "z"}})
+    add_avro(vault, FIRST, old)
+    hand_off(vault, schema_text=FIRST, **options)
+    add_avro(vault, SECOND, {**new, "tags": [b"t"], "any": "text"}, {**new, "tags": [], "any": 7})
+    assert hand_off(vault, schema_text=SECOND, **options).warnings == ()
+    add_avro(vault, FIRST, old)
+    hand_off(vault, schema_text=FIRST, **options)
+    found = rows(vault, "id", "of", "customer", "at", "tags", "_error")
+    assert found == [
+        (1, "a", None, {"x": 0.5, "y": None}, None, None),
+        (2**40, None, "b", {"x": 0.1, "y": "z"}, [b"t"], None),
+        (2**40, None, "b", {"x": 0.1, "y": "z"}, [], None),
+        (1, "a", "a", {"x": 0.5, "y": "-"}, [b"\xff"], None),
+    ]
+    unions = [None, {"int": None, "string": "text"}, {"int": 7, "string": None}, None]
+    assert [value for (value,) in rows(vault, "any")] == unions
+
+
+def test_field_that_becomes_a_union_or_was_one_keeps_the_values_of_its_branch(tmp_path: Path) -> None:
+    (tmp_path / "objects").mkdir()
+    vault = Vault(tmp_path, f"file://{tmp_path}/objects")
+    vault.create()
+    one = avro({"name": "a", "type": "int"}, {"name": "b", "type": ["int", "string"]}, {"name": "c", "type": "string"})
+    more = {"name": "more", "type": "boolean"}
+    two = avro(
+        {"name": "a", "type": ["int", "string"]}, {"name": "b", "type": "int"}, {"name": "c", "type": "int"}, more
+    )
+    add_avro(vault, one, {"a": 1, "b": "x", "c": "12"})
+    hand_off(vault, schema_text=one, decode="avro")
+    add_avro(vault, two, {"a": 2, "b": 3, "c": 4, "more": True}, {"a": "y", "b": 3, "c": 4, "more": False})
+    hand_off(vault, schema_text=two, decode="avro")
+    assert rows(vault, "a", "b", "c", "_error") == [
+        (1, {"int": None, "string": "x"}, "12", None),
+        (2, {"int": 3, "string": None}, None, "c: not a string"),
+        (None, {"int": 3, "string": None}, None, "a: not a int; c: not a string"),
+    ]
