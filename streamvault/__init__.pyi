@@ -417,7 +417,7 @@ def sweep_scope(
 
 def table_ddl(
     source: str | PathLike[str],
-    engine: Literal['athena', 'trino', 'hive'],
+    engine: Literal['athena', 'trino', 'hive', 'duckdb'],
     *,
     table: str | None = ...,
     format: Literal['iceberg', 'parquet'] | None = ...,

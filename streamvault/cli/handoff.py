@@ -51,7 +51,7 @@ def _show(results: Results, report: HandoffReport) -> None:
 
 def ddl(
     source: TableSource,
-    engine: Annotated[Engine, argument("ENGINE", "athena, trino (also for Presto) or hive (also for Spark).")],
+    engine: Annotated[Engine, argument("ENGINE", "athena, trino (also for Presto), hive (also for Spark) or duckdb.")],
     options: DdlOptions,
     *,
     command: Command,

@@ -373,7 +373,7 @@ def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
 
     Args:
         source: as for `write_table`.
-        engine: ``athena``, ``trino`` (also for Presto) or ``hive`` (also for Spark).
+        engine: ``athena``, ``trino`` (also for Presto), ``hive`` (also for Spark) or ``duckdb``.
         table: as for `write_table`.
         format: as for `write_table`.
         decode: as for `write_table`.
@@ -392,8 +392,7 @@ def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
         place = resolved.place
         if options.raw:
             return partitioned_statements(_raw_table(resolved), engine)
-        generations = place.archive.generations()
-        return table_statements(place.as_of(max(generations, default=0)), generations, engine)
+        return table_statements(place, place.archive.generations(), engine)
 
 
 def _compare(catalog: Catalog, place: TablePlace, todo: TablePlan | None) -> None:

@@ -19,7 +19,7 @@ from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro"]
 Framing = Literal["none", "pravega", "confluent", "avro"]
-Engine = Literal["athena", "trino", "hive"]
+Engine = Literal["athena", "trino", "hive", "duckdb"]
 ColumnChange = Literal["add", "keep"]
 
 

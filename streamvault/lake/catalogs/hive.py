@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamvault.common.errors import Usage
 from streamvault.lake.location import TablePlace
 from streamvault.lake.reports import Engine
-from streamvault.lake.table import GENERATION, hive_type, trino_type
+from streamvault.lake.table import GENERATION, TableOptions, hive_type, trino_type
 from streamvault.layouts.keys import segment_name
 from streamvault.streamstore.model import SegmentId
 
@@ -116,29 +116,53 @@ def table_statements(place: TablePlace, generations: Sequence[int], engine: Engi
     Args:
         place: the table.
         generations: the table's generations, ascending.
-        engine: ``athena``, ``trino`` (also for Presto) or ``hive`` (also for Spark).
+        engine: ``athena``, ``trino`` (also for Presto), ``hive`` (also for Spark) or ``duckdb``.
 
     Raises:
         Usage: the engine cannot register an Iceberg table by a statement.
     """
     if place.options.kind == "iceberg":
         return _iceberg(place, engine)
+    begun, place = place.options, place.as_of(max(generations, default=0))
     if engine == "athena":
         # the projection lists the generations; repeat the statement after each handoff
-        return _hive(hive_table(place, ()), projected(generations[0], generations[-1]) if generations else {})
-    return partitioned_statements(hive_table(place, generations), engine)
+        table, listed = hive_table(place, ()), projected(generations[0], generations[-1]) if generations else {}
+        return _hive(table, listed) + _grown(table, begun, place.options, engine)
+    table = hive_table(place, generations)
+    created, mark, partitions = partitioned_statements(table, engine).partition(";\n")
+    # the table may be there with fewer columns; partitions get those that it has when they are added
+    return f"{created}{mark}{_grown(table, begun, place.options, engine)}{partitions}"
+
+
+def _grown(table: HiveTable, begun: TableOptions, options: TableOptions, engine: Engine) -> str:
+    """Return statements that give a table, which may have been created with fewer columns, those that it has now."""
+    if begun.columns == options.columns or engine == "duckdb":
+        return ""
+    if engine != "trino":
+        return f"ALTER TABLE `{table.database}`.`{table.table}` REPLACE COLUMNS (\n{_hive_columns(table)}\n);\n"
+    added = {column.column for column in options.columns if column.added}
+    return "".join(
+        f'ALTER TABLE "{table.database}"."{table.table}" ADD COLUMN IF NOT EXISTS {_trino_column(field)};\n'
+        for field in table.columns
+        if field.name in added
+    )
 
 
 def partitioned_statements(table: HiveTable, engine: Engine) -> str:
-    """Return statements that create a table and its partitions."""
+    """Return statements that create a table and its partitions.
+
+    Raises:
+        Usage: the engine cannot read files of this format.
+    """
+    if engine == "duckdb":
+        return _duckdb(table)
     return _trino(table) if engine == "trino" else _hive(table)
 
 
 def _hive(table: HiveTable, properties: Mapping[str, str] | None = None) -> str:
     name, key = f"`{table.database}`.`{table.table}`", table.key
-    columns = ",\n".join(f"  `{field.name}` {hive_type(field.type, quoted=True)}" for field in table.columns)
     text = (
-        f"CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n{columns}\n)\n"
+        f"CREATE EXTERNAL TABLE IF NOT EXISTS {name} (\n{_hive_columns(table)}\n)\n"
         f"PARTITIONED BY (`{key.name}` {hive_type(key.type)})\n"
         f"STORED AS {table.storage.name}\nLOCATION '{table.location}'"
     )
@@ -154,12 +178,30 @@ def _hive(table: HiveTable, properties: Mapping[str, str] | None = None) -> str:
     return text + ";\n" + "".join(added)
 
 
-def _trino(table: HiveTable) -> str:
+def _hive_columns(table: HiveTable) -> str:
+    return ",\n".join(f"  `{field.name}` {hive_type(field.type, quoted=True)}" for field in table.columns)
+
+
+def _trino_column(field: pa.Field) -> str:
     # the precision must be the one configured in Trino's catalog: milliseconds by default
-    inner = ",\n".join(
-        f'  "{field.name}" {trino_type(field.type).replace("timestamp(6)", "timestamp")}'
-        for field in (*table.columns, table.key)
-    )
+    return f'"{field.name}" {trino_type(field.type).replace("timestamp(6)", "timestamp")}'
+
+
+def _duckdb(table: HiveTable) -> str:
+    """Return the statement for a view of all files, whose columns are found by name; none without files."""
+    if table.storage is not PARQUET:
+        raise Usage(
+            "DuckDB has no statement for raw events", where=table.name, todo="Omit --raw, or use another engine."
+        )
+    if not table.partitions:
+        return ""
+    files = ",\n".join(f"  '{location}*.parquet'" for location in table.partitions.values())
+    view = f'CREATE OR REPLACE VIEW "{table.table}" AS SELECT * FROM'
+    return f"{view} read_parquet([\n{files}\n], union_by_name = true, hive_partitioning = true);\n"
+
+
+def _trino(table: HiveTable) -> str:
+    inner = ",\n".join(f"  {_trino_column(field)}" for field in (*table.columns, table.key))
     text = (
         f'CREATE TABLE IF NOT EXISTS "{table.database}"."{table.table}" (\n{inner}\n)\n'
         f"WITH (\n  format = '{table.storage.name}',\n  external_location = '{table.location}',\n"
@@ -183,5 +225,8 @@ def _iceberg(place: TablePlace, engine: Engine) -> str:
             "STORED BY 'org.apache.iceberg.mr.hive.HiveIcebergStorageHandler'\n"
             f"LOCATION '{place.location}'\nTBLPROPERTIES ('iceberg.catalog' = 'location_based_table');\n"
         )
+    if engine == "duckdb":
+        todo = "Attach its catalog, or use its extension's iceberg_scan."
+        raise Usage("DuckDB reads an Iceberg table from its catalog, and needs no statement", todo=todo)
     todo = "Use --catalog glue; Athena then sees the table."
     raise Usage("Athena cannot register an Iceberg table by a statement", todo=todo)

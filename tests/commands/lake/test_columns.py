@@ -12,13 +12,14 @@ from typing import Any
 from unittest.mock import Mock
 
 import boto3
+import duckdb
 import fastavro
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.types import BooleanType, StringType
 
-from streamvault import write_table
+from streamvault import table_ddl, write_table
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.lake.reports import HandoffReport
 from testkit.lakes import generation_of, rows_in, table_keys, writing
@@ -303,3 +304,24 @@ def test_field_that_becomes_a_union_or_was_one_keeps_the_values_of_its_branch(tm
         (2, {"int": 3, "string": None}, None, "c: not a string"),
         (None, {"int": 3, "string": None}, None, "a: not a int; c: not a string"),
     ]
+
+
+def test_statements_for_a_grown_table_add_its_columns(vault: Vault) -> None:
+    options: dict[str, Any] = {"format": "parquet", "catalog": None}
+    hand_off(vault, OLD, **options)
+    said = {engine: table_ddl(vault.uri(), engine, root=vault.root) for engine in ("athena", "trino", "hive", "duckdb")}
+    assert not any("COLUMN" in text for text in said.values())
+    add(vault, {"id": 2**40, "name": "b", "vip": True, "at": {"x": 0.5}})
+    hand_off(vault, NEW, **options)
+    said = {engine: table_ddl(vault.uri(), engine, root=vault.root) for engine in said}
+    assert 'ADD COLUMN IF NOT EXISTS "at" row("x" real);\n' in said["trino"]
+    assert said["trino"].index("ADD COLUMN") < said["trino"].index("register_partition"), (
+        "which have the table's columns"
+    )
+    for engine in ("athena", "hive"):
+        assert "REPLACE COLUMNS (\n" in said[engine]
+        assert said[engine].count("`vip` boolean") == 2
+    found = duckdb.connect()
+    found.sql(said["duckdb"].replace("file://", ""))
+    asked = 'SELECT id, vip, "at".x, generation FROM stream ORDER BY id'
+    assert found.sql(asked).fetchall() == [(1, None, None, 1), (2**40, True, 0.5, 2)]

@@ -185,13 +185,15 @@ def test_ddl_names_the_complete_generations(vault: Vault, ran: Ran) -> None:
     vault.add(b"not handed off")
     vault.export()
     said = {}
-    for engine in ("athena", "trino", "hive"):
+    for engine in ("athena", "trino", "hive", "duckdb"):
         said[engine] = ran("ddl", vault.archive, engine).out
         assert "generation=2" not in said[engine]
     assert f"LOCATION '{vault.archive}/table/stream/generation=1/'" in said["hive"]
     assert "'projection.generation.range' = '1,1'" in said["athena"]
     assert "ARRAY['1']" in said["trino"]
+    assert f"'{vault.archive}/table/stream/generation=1/*.parquet'" in said["duckdb"]
     assert "events/0000000003.0000000006/" in ran("ddl", vault.archive, "hive", "--raw").out
+    assert "no statement for raw events" in ran("ddl", vault.archive, "duckdb", "--raw", code=2).err
 
 
 def test_command_prints_what_it_did(vault: Vault, ran: Ran) -> None:
