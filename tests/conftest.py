@@ -36,6 +36,7 @@ from testkit.servers.pravega import PravegaServer
 from testkit.servers.pravega_java import pravega_jars
 from testkit.servers.pravega_security import ADMIN
 from testkit.servers.s3 import S3Server
+from testkit.servers.schema_registry import SchemaRegistryServer, schema_registry_jars
 from testkit.servers.spark_cluster import SparkCluster
 from testkit.servers.trino import TrinoServer
 from testkit.servers.trino_files import trino_files, trino_java
@@ -60,6 +61,7 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "spark_cluster": (find_java,),
     "trino": (trino_java, trino_files),
     "iceberg_rest": (find_java, iceberg_rest_jars),
+    "schema_registry": (find_java, schema_registry_jars),
     "airflow": (find_java,),
     "chromium": (find_chromium,),
     "buildah": (find_base,),
@@ -243,6 +245,13 @@ def buildah(request: pytest.FixtureRequest) -> Iterator[Buildah]:
 def iceberg_rest(request: pytest.FixtureRequest, minio: S3Server) -> Iterator[IcebergRestServer]:
     """A REST catalog that all tests share, over MinIO's objects; use a database of your own."""
     with started(request, "iceberg-rest", lambda: IcebergRestServer(minio)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def schema_registry(request: pytest.FixtureRequest) -> Iterator[SchemaRegistryServer]:
+    """A Schema Registry of Pravega that all tests share; use groups of your own."""
+    with started(request, "schema-registry", SchemaRegistryServer) as server:
         yield server
 
 

@@ -71,6 +71,9 @@ def export_stream(stream: str, root: str, options: ExportOptions, progress: Prog
         reader_groups: also note in the generation where the reader groups are that are in the stream's scope and read
             the stream; `import_stream` creates them. What they have read is in the generation. If only they have moved
             on, there is a new generation, without bytes.
+        schemas: URL of a Pravega Schema Registry: also note in the generation what the encodings' ids before its events
+            stand for, so that `write_table` needs no registry. If only they have changed, there is a new generation.
+        schema_group: the events' group there, ``[NAMESPACE/]GROUP``; None for the stream's name.
         same_stream: confirm that it is the archived stream, if nothing of it can be compared with the archive.
         line: name of a line of generations: an archive of its own, below ``ROOT/_line-NAME``, as for a stream that was
             restored under its own name; empty for the stream's first archive.

@@ -73,6 +73,8 @@ def follow_stream(stream: str, root: str, options: FollowOptions, progress: Prog
         same_stream: as for `export_stream`.
         line: as for `export_stream`.
         reader_groups: as for `export_stream`.
+        schemas: as for `export_stream`.
+        schema_group: as for `export_stream`.
         master: a Spark master, or ``"inline"`` for no Spark.
         progress: receives the progress, with a `note` for each generation.
 

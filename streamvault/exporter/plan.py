@@ -27,6 +27,7 @@ from streamvault.manifests.plan import (
 from streamvault.sources.archive_comparison import check_continues
 from streamvault.sources.identity import check_gone, check_same_stream, replaced, take_witness
 from streamvault.sources.reader_groups import SourceGroup, source_groups
+from streamvault.sources.schemas import noted_schemas
 from streamvault.streamstore.cuts import is_before, live_ends, parse_cut, sealed_ends, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import ContentKind, StreamCut, StreamDescription, StreamName
@@ -182,6 +183,8 @@ def _differences(plan: Plan, options: ExportOptions) -> Iterator[str]:
             yield f"{option} {_text(planned)}"
     if options.reader_groups and plan.reader_groups is None:
         yield "no --reader-groups"
+    if options.schemas and plan.schemas is None:
+        yield "no --schemas"
 
 
 def _text(value: Any) -> str:
@@ -363,7 +366,9 @@ def make_plan(
 
     Raises:
         InvalidCut, Usage: a cut is not valid, or the archive has another content.
-        Conflict: the stream is not the one of the newest generation, or is not known to be.
+        Conflict: the stream is not the one of the newest generation, or is not known to be; or the registry has other
+            schemas than it has noted.
+        RegistryFailed: the registry cannot be asked.
     """
     content, layout = stored_as(options, newest)
     from_cut, to_cut = cuts_of(options, described.name)
@@ -377,6 +382,12 @@ def make_plan(
     metadata = (epochs, configuration, sealed)
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
     is_new = is_new or (newest is not None and noted is not None and noted != newest.reader_groups)
+    schemas = None
+    if options.schemas:
+        # after the tail was taken, so that all that the events use is there
+        group = options.schema_group or described.name.stream
+        schemas = noted_schemas(options.schemas, group, None if newest is None else newest.schemas)
+    is_new = is_new or (newest is not None and schemas is not None and schemas != newest.schemas)
     # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()
     start = _start(described, store, newest, from_cut)
@@ -406,6 +417,7 @@ def make_plan(
         source=store.uri,
         witness=witness,
         reader_groups=noted,
+        schemas=schemas,
         line=None if archive is None else archive.line,
     )
 

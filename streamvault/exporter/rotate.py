@@ -184,6 +184,8 @@ def rotate_stream(stream: str, root: str, options: RotateOptions, progress: Prog
         same_stream: as for `export_stream`, and for what would be truncated.
         line: as for `export_stream`.
         reader_groups: as for `export_stream`.
+        schemas: as for `export_stream`.
+        schema_group: as for `export_stream`.
         master: a Spark master, or ``"inline"`` for no Spark; used only if there is data to move or read.
         dry_run: only report what would be done.
         progress: receives the progress.

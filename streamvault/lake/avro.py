@@ -24,6 +24,7 @@ from streamvault.lake.table import (
     has_decimals,
     hive_type,
     misfit,
+    unfit,
     wider_type,
 )
 
@@ -88,12 +89,29 @@ def avro_columns(schema: str) -> tuple[TableColumn, ...]:
     return columns_for({field: hive_type(kind) for field, kind in types.items()})
 
 
+def avro_types(schema: bytes, _: str = "") -> dict[str, pa.DataType | None]:
+    """Return the column type of each field of a registered record schema; None if no column can hold it.
+
+    Raises:
+        Usage: it is not a record schema.
+    """
+    try:
+        types = _fields_of(schema.decode(), recursive=True)
+    except UnicodeDecodeError:
+        raise Usage("not an Avro schema", where=str(schema[:80])) from None
+    return {field: None if kind is None or unfit(kind) else kind for field, (kind, _) in types.items()}
+
+
 def _types_of(schema: str) -> dict[str, pa.DataType]:
     return {field: kind for field, (kind, _) in _fields_of(schema).items()}
 
 
-def _fields_of(schema: str) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
+def _fields_of(schema: str, *, recursive: bool = False) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
     """Return the type of each field of a record schema, and the field; timestamps have the schema's units.
+
+    Args:
+        schema: the schema.
+        recursive: recursive fields have the type None.
 
     Raises:
         Usage: as `avro_columns`.
@@ -101,7 +119,19 @@ def _fields_of(schema: str) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
     found = _parsed(schema, expand=True)
     if not isinstance(found, dict) or found.get("type") != "record" or not found["fields"]:
         raise Usage("the Avro schema is not of a record with fields", where=str(found)[:80])
-    return {str(field["name"]): (_type_of(field["type"]), field) for field in found["fields"]}
+    types: dict[str, tuple[pa.DataType, dict[str, Any]]] = {}
+    for field in found["fields"]:
+        try:
+            types[str(field["name"])] = _type_of(field["type"]), field
+        except _Recursive:
+            if not recursive:
+                raise
+            types[str(field["name"])] = None, field
+    return types
+
+
+class _Recursive(Usage):
+    """A type contains itself."""
 
 
 def _type_of(schema: Any, depth: int = 0) -> pa.DataType:
@@ -111,7 +141,7 @@ def _type_of(schema: Any, depth: int = 0) -> pa.DataType:
         Usage: there is no column type for it.
     """
     if depth > _DEEPEST or (isinstance(schema, str) and schema not in {*_PLAIN, "null"}):
-        raise Usage("a column cannot hold a recursive Avro record", where=str(schema)[:100])
+        raise _Recursive("a column cannot hold a recursive Avro record", where=str(schema)[:100])
     if isinstance(schema, list):
         real = _branches(schema)
         if not real:
@@ -160,12 +190,20 @@ def _plain(schema: dict[str, Any]) -> pa.DataType | None:
 
 def _nested(schema: dict[str, Any], depth: int) -> pa.DataType:
     if schema["type"] == "array":
-        return pa.list_(_type_of(schema["items"], depth + 1))
+        inner = _type_of(schema["items"], depth + 1)
+        if _is_empty(inner):
+            raise Usage("a column cannot hold an Avro array of records without fields", where=str(schema)[:100])
+        return pa.list_(inner)
     if schema["type"] == "map":
         return pa.map_(pa.string(), _type_of(schema["values"], depth + 1))
     if schema["type"] == "record":
         return pa.struct([(field["name"], _type_of(field["type"], depth + 1)) for field in schema["fields"]])
     raise Usage("a column cannot hold this Avro type", where=str(schema)[:100])
+
+
+def _is_empty(kind: pa.DataType) -> bool:
+    """Return whether values of a type take no bytes, so that a few claim billions of them."""
+    return pa.types.is_struct(kind) and all(_is_empty(member.type) for member in kind)
 
 
 def _parsed(schema: str, *, expand: bool = False) -> Any:
@@ -314,15 +352,18 @@ class AvroPayloads:
         schema: the schema that the payloads were written with, as JSON text.
         columns: the table's columns.
         reader: the schema with the aliases and defaults of fields that they lack; empty if it is the same.
+        padded: zeros may follow a record.
 
     Raises:
         Usage: a schema is not valid, or no Avro library is installed.
     """
 
-    def __init__(self, schema: str, columns: tuple[TableColumn, ...], reader: str = "") -> None:
-        self._schema = _parsed(schema)
+    def __init__(
+        self, schema: str, columns: tuple[TableColumn, ...], reader: str = "", *, padded: bool = False
+    ) -> None:
+        self._schema, self._padded = _parsed(schema), padded
         self._fill = _filler(_parsed(schema, expand=True), _parsed(reader, expand=True)) if reader else None
-        written, read = _fields_of(schema), _fields_of(reader) if reader else {}
+        written, read = (_fields_of(one, recursive=True) if one else {} for one in (schema, reader))
         self._columns = []
         for column in columns:
             kind = arrow_type(column.type)
@@ -371,9 +412,9 @@ class AvroPayloads:
             record = fastavro.schemaless_reader(source, self._schema, None)
         except Exception as error:  # noqa: BLE001  (its errors have no common base class)
             raise NotDecoded(f"not an Avro record of this schema: {type(error).__name__} {error}") from None
-        left = len(payload) - source.tell()
-        if left:
-            raise NotDecoded(f"{left} bytes follow the Avro record")
+        left = payload[source.tell() :]
+        if left and not (self._padded and not any(left)):
+            raise NotDecoded(f"{len(left)} bytes follow the Avro record")
         if not isinstance(record, dict):
             raise NotDecoded("not an Avro record")
         return record
@@ -486,6 +527,11 @@ class _Reading(NamedTuple):
         return checked_times(pa.array(values, read_as)).cast(kind)
 
 
+def column_of(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[bool]]:
+    """Return a field's values as a column of a type, and which of them it cannot hold (null in it)."""
+    return _column(values, _Reading(kind, kind, "", is_union=False))
+
+
 def _column(values: list[Any], reading: _Reading) -> tuple[pa.Array, list[bool]]:
     """Return a field's values as a column, and which of them it cannot hold (null in it)."""
     wrong = [False] * len(values)
@@ -530,9 +576,9 @@ def _resolves(read_as: pa.DataType, kind: pa.DataType) -> bool:
 
 
 def _with_decimals(value: Any, kind: pa.DataType) -> Any:
-    """Convert the decimals in a value, which are bytes: a big-endian number in units of the last digit."""
-    if value is None:
-        return None
+    """Convert the decimals in a value, which are integers or bytes: a big-endian number in units of the last digit."""
+    if value is None or isinstance(value, int):
+        return value
     if pa.types.is_decimal(kind):
         return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-kind.scale, _EXACT)
     if pa.types.is_list(kind):

@@ -15,19 +15,27 @@ from streamvault.lake.csv_payloads import CsvPayloads
 from streamvault.lake.framing import FramedPayloads, with_hints
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.payloads import PayloadParser, also, as_time, convert_each, not_times
+from streamvault.lake.registry import RegisteredPayloads
 from streamvault.lake.table import ERROR, EVENT_TIME, TableColumn, TableOptions, arrow_type, misfit
+from streamvault.manifests.manifest import SchemaGroup
 
 MAX_TEXT = 300
 """Maximum characters of a recorded error."""
 
 
 @lru_cache(maxsize=8)
-def parser_of(options: TableOptions) -> PayloadParser | None:
+def parser_of(options: TableOptions, schemas: SchemaGroup | None = None) -> PayloadParser | None:
     """Return the parser of the table's payloads; None if they are not decoded.
+
+    Args:
+        options: the table's options.
+        schemas: those of the events' group in a Schema Registry.
 
     Raises:
         Usage: the schema is not valid, or the library for it is not installed.
     """
+    if options.decode == "registry":
+        return RegisteredPayloads(options.columns, options.reader or options.avro, schemas)
     records = _record_parser(options)
     if records is None or options.framing in {"none", "avro"}:
         return records
@@ -45,13 +53,20 @@ def _record_parser(options: TableOptions) -> PayloadParser | None:
     return None
 
 
-def decoded_columns(options: TableOptions, payloads: pa.Array) -> dict[str, pa.Array]:
+def decoded_columns(
+    options: TableOptions, payloads: pa.Array, schemas: SchemaGroup | None = None
+) -> dict[str, pa.Array]:
     """Return the columns decoded from payloads: the event time, the fields, and the error column.
+
+    Args:
+        options: the table's options.
+        payloads: the payloads.
+        schemas: as for `parser_of`.
 
     Raises:
         Usage: as `parser_of`.
     """
-    parser = parser_of(options)
+    parser = parser_of(options, schemas)
     if parser is None:
         return {}
     parsed = parser.parse(payloads)

@@ -112,8 +112,12 @@ class FramedPayloads:
         """See `PayloadParser.parse`."""
         header = HEADERS[self._framing]
         framed = has_header(self._framing, payloads)
-        found = self._records.parse(without_header(payloads.filter(framed), header.size))
+        found = self._parsed(payloads.filter(framed), header.size)
         reason = pc.if_else(framed, pa.scalar(None, pa.string()), pa.scalar(f"no {header.name}"))
         return Parsed(
             [spread(column, framed) for column in found.columns], pc.coalesce(reason, spread(found.reasons, framed))
         )
+
+    def _parsed(self, payloads: pa.Array, size: int) -> Parsed:
+        """Decode payloads that all have the header, of a size."""
+        return self._records.parse(without_header(payloads, size))

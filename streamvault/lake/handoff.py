@@ -96,7 +96,10 @@ def tasks_of(resolved: ResolvedTable, plan: TablePlan) -> list[FileTask]:
 
     Raises:
         Damaged: the archive lacks some of its ranges.
+        RegistryFailed: the encodings of the events' group cannot be had.
     """
+    # asked for when the generation's last event is known, which was written after its encoding was registered
+    schemas = resolved.schemas() if resolved.schemas else None
     return [
         FileTask(
             source=resolved.origin.source,
@@ -104,6 +107,7 @@ def tasks_of(resolved: ResolvedTable, plan: TablePlan) -> list[FileTask]:
             generation=plan.generation,
             ranges=ranges,
             options=plan.options(resolved.place.options),
+            schemas=schemas,
         )
         for ranges in files_of(resolved.origin.ranges(plan), resolved.place.options.target_size)
     ]
@@ -237,7 +241,7 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
             ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``, of which no archive is made.
         table: ``[DATABASE.]NAME``; None for the names of the scope and the stream, in plain letters.
         format: ``"iceberg"`` (the default of a new table) or ``"parquet"``, partitioned as in Hive.
-        decode: ``"json"``, ``"csv"``, ``"avro"`` or ``"none"``.
+        decode: ``"json"``, ``"csv"``, ``"avro"``, ``"registry"`` or ``"none"``.
         framing: the header that each payload has before its record: ``"pravega"``, ``"confluent"``, ``"avro"`` or
             ``"none"``.
         schema: JSON text: ``{"field": "type"}`` with Hive types in the order of the fields, or an Avro schema; None to
@@ -245,6 +249,8 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         event_time: the field (dots for nested ones) for a column ``event_time``: ``FIELD`` or ``FIELD:UNIT``, with the
             unit of numbers: s, ms (the default), us or ns.
         catalog: ``glue``, ``rest:URI``, ``sql:URI`` or a name in PyIceberg's configuration; None registers nothing.
+        registry: URL of the Schema Registry, for ``decode="registry"``; None for what the archive has noted.
+        group: the events' group there, ``[NAMESPACE/]GROUP``; None for the stream's name.
         projection: for Parquet in Glue: declare the generations by partition projection.
         raw: also register a table ``NAME_raw`` in Glue over the unchanged objects of layout ``events``.
         columns: with a schema and an existing table: ``"add"`` (None for the same) adds columns for new fields to the

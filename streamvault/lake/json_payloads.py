@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.json
 from pydantic_core import from_json
 
+from streamvault.common.errors import Usage
 from streamvault.lake.payloads import (
     DATE,
     TIME,
@@ -33,7 +34,11 @@ from streamvault.lake.payloads import (
     spread,
     without_marks,
 )
-from streamvault.lake.table import TableColumn, arrow_type, has_decimals, misfit
+from streamvault.lake.table import TableColumn, arrow_type, has_decimals, misfit, unfit
+
+_DEEPEST = 20
+_SCHEMA_TYPES = {"integer": pa.int64(), "number": pa.float64(), "string": pa.string(), "boolean": pa.bool_()}
+"""Of a JSON Schema."""
 
 _READ_AS = {pa.date32(): pa.string(), pa.timestamp("us"): pa.string(), pa.float32(): pa.float64()}
 """Types that Arrow's parser does not read as this package does: dates and times have more notations, and a large number
@@ -346,3 +351,41 @@ def _is_no_time(kind: pa.DataType, value: Any) -> bool:
     """Return whether a value certainly is no date or timestamp; nothing is certain about other types."""
     looks_like = {pa.date32(): _DATE, pa.timestamp("us"): _TIME}.get(kind)
     return looks_like is not None and (type(value) is not str or looks_like.match(value) is None)
+
+
+def json_schema_types(schema: bytes, _: str = "") -> dict[str, pa.DataType | None]:
+    """Return the column type of each property of a JSON Schema of objects; None if no column can hold it.
+
+    Raises:
+        Usage: it is not one.
+    """
+    try:
+        found = json.loads(schema)
+    except (ValueError, RecursionError) as error:
+        raise Usage("not a JSON Schema", where=str(error)) from None
+    properties = found.get("properties") if isinstance(found, dict) else None
+    if not isinstance(properties, dict):
+        raise Usage("the JSON Schema is not of objects with properties", where=str(found)[:80])
+    return {name: _schema_type(inner, found, 0) for name, inner in properties.items()}
+
+
+def _schema_type(schema: Any, whole: dict[str, Any], depth: int) -> pa.DataType | None:
+    while isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/") and depth < _DEEPEST:
+        found: Any = whole
+        for name in schema["$ref"][2:].split("/"):
+            found = found.get(name) if isinstance(found, dict) else None
+        schema, depth = found, depth + 1
+    if not isinstance(schema, dict) or depth >= _DEEPEST:
+        return None
+    kinds = schema.get("type")
+    [kind, *others] = [one for one in kinds if one != "null"] or [None] if isinstance(kinds, list) else [kinds]
+    if others:
+        return None
+    if kind == "array":
+        inner = _schema_type(schema.get("items"), whole, depth + 1)
+        return None if inner is None else pa.list_(inner)
+    if kind == "object" and isinstance(schema.get("properties"), dict):
+        members = [(name, _schema_type(one, whole, depth + 1)) for name, one in schema["properties"].items()]
+        found = pa.struct([member for member in members if member[1] is not None and not unfit(pa.struct([member]))])
+        return None if unfit(found) else found
+    return _SCHEMA_TYPES.get(str(kind))

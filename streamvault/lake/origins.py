@@ -28,7 +28,7 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import Generation
-from streamvault.manifests.manifest import GapEntry, Manifest, SegmentEntry
+from streamvault.manifests.manifest import GapEntry, Manifest, SchemaGroup, SegmentEntry
 from streamvault.manifests.merging import UNKNOWN, remainder_of
 from streamvault.manifests.plan import FinishedSpan, Plan
 from streamvault.runner.runner import Runner
@@ -72,6 +72,11 @@ class ArchiveOrigin(Origin):
                 for segment in generation.rows
             }
         )
+
+    @property
+    def schemas(self) -> SchemaGroup | None:
+        """See `Origin.schemas`."""
+        return SchemaGroup.union(one.manifest.schemas for one in self._history.generations)
 
     def unless_archive_changed(self, first: int = 0) -> AbstractContextManager[None]:
         """See `Origin.unless_archive_changed`."""

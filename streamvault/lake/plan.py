@@ -24,7 +24,7 @@ from streamvault.layouts.keys import table_end_key, table_plan_key
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.files import Count, File, Offset, SegmentName, decide_file, decode, find_file, segment_key
 from streamvault.manifests.history import by_segment, with_rows
-from streamvault.manifests.manifest import GapEntry, Manifest
+from streamvault.manifests.manifest import GapEntry, Manifest, SchemaGroup
 from streamvault.runner.runner import Runner
 from streamvault.sources.reader import TRUNCATED
 from streamvault.streamstore.model import SegmentId, StreamName
@@ -243,6 +243,15 @@ class Origin(ABC):
     def has_nothing_yet(self) -> bool:
         """Whether there is nothing yet for a new table."""
         return False
+
+    @property
+    def schemas(self) -> SchemaGroup | None:
+        """The encodings that the origin itself has noted; None if there are none.
+
+        Raises:
+            ValueError: they contradict each other.
+        """
+        return None
 
     @property
     def raw_segments(self) -> Sequence[SegmentId]:

@@ -17,7 +17,7 @@ from streamvault.streamstore.cuts import FromCut, ToCut
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
 TableFormat = Literal["iceberg", "parquet"]
-Decode = Literal["none", "json", "csv", "avro"]
+Decode = Literal["none", "json", "csv", "avro", "registry"]
 Framing = Literal["none", "pravega", "confluent", "avro"]
 Engine = Literal["athena", "trino", "hive", "duckdb"]
 ColumnChange = Literal["add", "keep"]
@@ -63,6 +63,16 @@ class HandoffOptions(DdlOptions, Distributed, Rehearsed):
         str | None,
         Field(description="glue, rest:URI, sql:URI or a name in PyIceberg's configuration."),
         CommandLine(metavar="CATALOG"),
+    ] = None
+    registry: Annotated[
+        str | None,
+        Field(description="Pravega's Schema Registry. [default: what the archive has noted]"),
+        CommandLine(metavar="http://[USER:PASSWORD@]HOST:PORT"),
+    ] = None
+    group: Annotated[
+        str | None,
+        Field(description="The events' group in the registry. [default: the stream's name]"),
+        CommandLine(metavar="[NAMESPACE/]GROUP"),
     ] = None
     projection: Annotated[
         bool, Field(description="Parquet in Glue: use partition projection instead of partitions.")

@@ -19,6 +19,7 @@ from streamvault.lake.inference import infer_columns
 from streamvault.lake.location import TablePlace
 from streamvault.lake.origins import ArchiveOrigin, StreamOrigin
 from streamvault.lake.plan import Origin, options_after
+from streamvault.lake.registry import columns_of
 from streamvault.lake.reports import DdlOptions, Decode, Framing, HandoffOptions
 from streamvault.lake.table import (
     TableColumn,
@@ -38,7 +39,9 @@ from streamvault.lake.table import (
 )
 from streamvault.lake.task import check_sample
 from streamvault.manifests.archive import Archive
+from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.uri import RootAddress
+from streamvault.sources.schemas import noted_schemas
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.uri import is_stream, open_stream, parse_stream
 
@@ -58,12 +61,14 @@ class ResolvedTable:
         place: the table.
         warnings: warnings for the user.
         wanted: the columns of the caller's schema, for a table that exists; None if it gives none.
+        schemas: returns the encodings of the events' group in a Schema Registry; None if they are decoded without one.
     """
 
     origin: Origin
     place: TablePlace
     warnings: tuple[str, ...]
     wanted: Wanted | None = None
+    schemas: Callable[[], SchemaGroup] | None = None
 
 
 @contextmanager
@@ -109,27 +114,30 @@ def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTa
         is_of = "an archive" if found.origin == "archive" else "the stream itself"
         todo = "Use the same source, or give the new table another name (--table)."
         raise Conflict(f"the table was made from {is_of}", where=archive.uri, todo=todo)
-    infers = given.columns_schema is None and given.decode in {"json", "csv"}
+    infers = given.columns_schema is None and given.decode in {"json", "csv", "registry"}
     if found is None and origin.has_nothing_yet and infers:
         # there are no payloads to infer from; nothing will be written, so the next run is the first again
-        given = given.model_copy(update={"decode": None, "framing": None, "event_time": None})
+        needless = ("decode", "framing", "event_time", "registry", "group")
+        given = given.model_copy(update={name: None for name in needless if hasattr(given, name)})
     with origin.unless_archive_changed():
-        options, warnings = _options(origin, found, archive.table, given)
+        options, warnings, schemas = _options(origin, found, archive.table, given)
     place = TablePlace(database, options, archive)
     if found is None:
-        return ResolvedTable(origin, place, warnings)
+        return ResolvedTable(origin, place, warnings, None, schemas)
     check_same(found, options, place.location)
-    wanted = _wanted(found, given)
-    return ResolvedTable(origin, place, (*warnings, *_refused(place, wanted)), wanted)
+    wanted = _wanted(found, given, schemas)
+    return ResolvedTable(origin, place, (*warnings, *_refused(place, wanted)), wanted, schemas)
 
 
-def _wanted(found: TableOptions, given: DdlOptions) -> Wanted | None:
-    """Return the columns that the caller's schema has, for a table that exists; None if it gives none.
+def _wanted(found: TableOptions, given: DdlOptions, schemas: Callable[[], SchemaGroup] | None) -> Wanted | None:
+    """Return the columns that the caller's schema or registry has, for a table that exists; None if there is none.
 
     Raises:
         Usage: the schema is not valid, or columns are to be added without one.
     """
     change = given.columns if isinstance(given, HandoffOptions) else None
+    if schemas is not None and isinstance(given, HandoffOptions):
+        return Wanted(*columns_of(schemas())[:2], adds=change != "keep")
     if given.columns_schema is None:
         if change == "add":
             todo = "Add --schema FILE with the new fields; columns are inferred only when a table is created."
@@ -160,15 +168,48 @@ def _refused(place: TablePlace, wanted: Wanted | None) -> Iterator[str]:
             )
 
 
+def _schemas(
+    origin: Origin, found: TableOptions | None, given: DdlOptions, decode: Decode
+) -> tuple[str, Callable[[], SchemaGroup] | None]:
+    """Return the name of the events' group in a Schema Registry, and what returns its encodings; None for no group.
+
+    Raises:
+        Usage: an option is missing or needless.
+    """
+    url, name = (given.registry, given.group) if isinstance(given, HandoffOptions) else (None, None)
+    if decode != "registry":
+        if url is not None or name is not None:
+            raise Usage("--registry and --group require --decode registry", todo="Add --decode registry.")
+        return "", None
+    if given.columns_schema is not None or given.framing not in {None, "pravega"}:
+        raise Usage("--schema and --framing are not for --decode registry", todo="Omit them.")
+    try:
+        noted = origin.schemas
+        group = name or (found.group if found else noted.group if noted else origin.stream.stream)
+    except ValueError as error:
+        raise Conflict("generations of the archive have noted different schemas", where=str(error)) from None
+    if url is None and noted is None and (found is None or isinstance(given, HandoffOptions)):
+        todo = "Add --registry URL, or note the schemas in the archive (export --schemas URL)."
+        raise Usage("--decode registry requires --registry", todo=todo)
+
+    def schemas() -> SchemaGroup:
+        held = SchemaGroup(group=group, entries=()) if noted is None else noted
+        return held if url is None else noted_schemas(url, group, noted)
+
+    return group, schemas
+
+
 def _options(
     origin: Origin, found: TableOptions | None, table: str, given: DdlOptions
-) -> tuple[TableOptions, tuple[str, ...]]:
+) -> tuple[TableOptions, tuple[str, ...], Callable[[], SchemaGroup] | None]:
     """Merge the caller's options, those the table was created with, and the defaults, in this order."""
     kind = given.format or (found.kind if found else "iceberg")
     decode = given.decode or (found.decode if found else "none")
     given_size = given.target_size if isinstance(given, HandoffOptions) else None
     target_size = given_size or (found.target_size if found else TARGET_SIZE)
+    group, registered = _schemas(origin, found, given, decode)
     framing = given.framing or (found.framing if found and found.decode == decode else "none")
+    framing = "pravega" if group else framing
     if decode == "none" and (given.columns_schema is not None or given.event_time or framing != "none"):
         raise Usage("--schema, --framing and --event-time require --decode", todo="Add --decode.")
     if framing == "avro" != decode:
@@ -179,6 +220,9 @@ def _options(
         columns, avro = found.columns, found.avro
         if isinstance(given, HandoffOptions):
             _check_columns(found)
+    elif registered is not None:
+        columns, avro, left_out = columns_of(registered())
+        _warn_left_out(left_out, warnings)
     else:
         columns, avro = _columns(sample, decode, framing, given.columns_schema, warnings)
     if given.event_time is None:
@@ -195,14 +239,15 @@ def _options(
         framing=framing,
         columns=columns,
         avro=avro,
+        group=group,
         event_time=field,
         event_time_unit=unit,
         target_size=target_size,
     )
     parser_of(options)  # raises here rather than in a task
     if found is None and decode != "none":
-        check_sample(options, sample())
-    return options, tuple(warnings)
+        check_sample(options, sample(), registered() if registered else None)
+    return options, tuple(warnings), registered
 
 
 def _check_columns(found: TableOptions) -> None:
@@ -235,10 +280,14 @@ def _columns(
     except Usage as error:
         hint = next(iter(guess(framing, pa.array(sample(), pa.binary())).drop_null().to_pylist()), None)
         raise error if hint is None else Usage(error.what, where=f"an event {hint}", todo=error.todo) from None
-    if inferred.left_out:
-        few = ", ".join(inferred.left_out[:5]) + (" …" if len(inferred.left_out) > 5 else "")
-        warnings.append(f"fields with several types get no column, but stay in the payload: {few}")
+    _warn_left_out(inferred.left_out, warnings)
     return inferred.columns, ""
+
+
+def _warn_left_out(fields: tuple[str, ...], warnings: list[str]) -> None:
+    if fields:
+        few = ", ".join(fields[:5]) + (" …" if len(fields) > 5 else "")
+        warnings.append(f"fields with several types get no column, but stay in the payload: {few}")
 
 
 def _declared(schema: str, decode: Decode) -> tuple[TableColumn, ...]:

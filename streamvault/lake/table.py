@@ -303,8 +303,9 @@ class TableOptions(File):
         decode: the format of payloads.
         framing: the header that payloads have.
         columns: the columns decoded from payloads when the table is begun, or with which a generation was planned.
-        avro: the schema of Avro payloads, as JSON text.
+        avro: the schema of Avro payloads, as JSON text; of a registry's, an object of those to read with, by type.
         reader: see `Decoding`; empty when the table is begun.
+        group: the group in a Schema Registry; empty if there is none.
         event_time: the field (with dots into structs) for the column `event_time`; empty for none.
         event_time_unit: the unit of a numeric field, since 1970.
         target_size: maximum segment bytes in a file.
@@ -321,6 +322,7 @@ class TableOptions(File):
     columns: tuple[TableColumn, ...] = ()
     avro: str = ""
     reader: str = ""
+    group: str = ""
     event_time: str = ""
     event_time_unit: TimeUnit = "ms"
     target_size: Annotated[int, Field(ge=1)]

@@ -32,6 +32,7 @@ from streamvault.layouts.keys import PlaceAddress, table_file_key
 from streamvault.layouts.table import read_facts
 from streamvault.layouts.table_decoder import RANGES, ROW_GROUP_BYTES
 from streamvault.manifests.damage import ArchivedPart, damaged_range, read_verified
+from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.store import AlreadyExists, NoSuchObject, ObjectStore
 from streamvault.sources.reader import SegmentReader, not_events
 from streamvault.sources.spans import SegmentSpan, Span
@@ -199,6 +200,7 @@ class FileTask:
         generation: number of the file's generation.
         ranges: the file's ranges, in order.
         options: the table's options.
+        schemas: those of the events' group in a Schema Registry.
     """
 
     source: EventSource
@@ -206,6 +208,7 @@ class FileTask:
     generation: int
     ranges: tuple[TableRange, ...]
     options: TableOptions
+    schemas: SchemaGroup | None = None
 
     @property
     def key(self) -> str:
@@ -268,14 +271,14 @@ def write_file(task: FileTask) -> WrittenFile:
     return WrittenFile(ranges, undecoded, sum(row.end - row.start for row in ranges), size)
 
 
-def check_sample(options: TableOptions, payloads: Sequence[bytes]) -> None:
+def check_sample(options: TableOptions, payloads: Sequence[bytes], schemas: SchemaGroup | None = None) -> None:
     """Check that payloads of a sample can be decoded and written, before anything of a new table exists.
 
     Raises:
         Usage: every payload has values that do not fit the options. An Avro schema is the records' own: with it, some
             fields of all events may have no value that query engines know.
     """
-    decoded = decoded_columns(options, pa.array(payloads, pa.binary()))
+    decoded = decoded_columns(options, pa.array(payloads, pa.binary()), schemas)
     reasons = decoded[ERROR]
     needed = [EVENT_TIME] if options.event_time else []
     all_null = [name for name, column in decoded.items() if column.null_count == len(column)]
@@ -404,7 +407,7 @@ def _batches(task: FileTask, ranges: list[ArchivedRange]) -> Iterator[tuple[pa.R
 def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.RecordBatch:
     """Return the table's columns for some events."""
     columns = dict(zip(events.schema.names, events.columns, strict=True))
-    columns |= decoded_columns(task.options, columns["payload"])
+    columns |= decoded_columns(task.options, columns["payload"], task.schemas)
     if GENERATION in schema.names:
         columns[GENERATION] = integers(task.generation, len(events))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)

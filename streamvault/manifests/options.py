@@ -140,6 +140,16 @@ class ArchivingOptions(Options):
         bool,
         Field(description="Also record the positions of the stream's reader groups, for 'import --reader-groups'."),
     ] = False
+    schemas: Annotated[
+        str | None,
+        Field(description="Also record the schemas of the events, from a Pravega Schema Registry."),
+        CommandLine(metavar="http://[USER:PASSWORD@]HOST:PORT"),
+    ] = None
+    schema_group: Annotated[
+        str | None,
+        Field(description="The events' group in the registry. [default: the stream's name]"),
+        CommandLine(metavar="[NAMESPACE/]GROUP"),
+    ] = None
 
 
 class RoundOptions(Options):

@@ -1,0 +1,218 @@
+"""Protobuf: a table's columns from a descriptor set, and payloads that are single messages without a header."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from streamvault.common.errors import Usage
+from streamvault.lake.avro import column_of
+from streamvault.lake.payloads import NotDecoded, Parsed, also
+from streamvault.lake.table import TableColumn, arrow_type, misfit, unfit
+
+_DEEPEST = 20
+_TIMESTAMP = "google.protobuf.Timestamp"
+_PLAIN = {
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "int64": pa.int64(),
+    "sint64": pa.int64(),
+    "sfixed64": pa.int64(),
+    "uint64": pa.decimal128(20, 0),
+    "fixed64": pa.decimal128(20, 0),
+    "int32": pa.int32(),
+    "sint32": pa.int32(),
+    "sfixed32": pa.int32(),
+    "uint32": pa.int64(),
+    "fixed32": pa.int64(),
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "enum": pa.string(),
+    "bytes": pa.binary(),
+}
+"""By the names of Protobuf's types. No other type holds all numbers of 64 bits without a sign."""
+
+
+def protobuf_types(schema: bytes, message: str) -> dict[str, pa.DataType | None]:
+    """Return the column type of each field of a message; None if no column can hold it.
+
+    Args:
+        schema: a file descriptor set.
+        message: the message's full name.
+
+    Raises:
+        Usage: the schema is not valid, or has no such message.
+    """
+    return {field.name: _usable(_type_of(field, 0)) for field in _message(schema, message).fields}
+
+
+def _usable(kind: pa.DataType | None) -> pa.DataType | None:
+    return None if kind is None or unfit(kind) else kind
+
+
+def _message(schema: bytes, message: str) -> Any:
+    """Return the descriptor of a message. Files of Protobuf itself, which sets usually lack, are added."""
+    from google.protobuf import (  # noqa: PLC0415  (they take a moment)
+        any_pb2,
+        descriptor_pb2,
+        descriptor_pool,
+        duration_pb2,
+        empty_pb2,
+        struct_pb2,
+        timestamp_pb2,
+        wrappers_pb2,
+    )
+
+    known = (any_pb2, duration_pb2, empty_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
+    files = {module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb for module in known}
+    pool = descriptor_pool.DescriptorPool()
+    try:
+        left = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(schema).file}
+        for name, data in files.items():
+            left.setdefault(name, descriptor_pb2.FileDescriptorProto.FromString(data))
+        while left:
+            ready = [file for file in left.values() if not left.keys() & {*file.dependency}]
+            for file in ready:
+                pool.AddSerializedFile(file.SerializeToString())
+                del left[file.name]
+            if not ready:
+                break  # files that import each other, or one that is missing
+        return pool.FindMessageTypeByName(message)
+    except Exception as error:  # noqa: BLE001  (its errors have no common base class)
+        raise Usage("not a Protobuf schema", where=f"{message}: {error}"[:200]) from None
+
+
+def _type_of(field: Any, depth: int) -> pa.DataType | None:
+    """Return the type of a field's values; None if there is none."""
+    inner = field.message_type
+    if depth > _DEEPEST:
+        return None
+    if inner is not None and inner.GetOptions().map_entry:
+        key, value = (_type_of(inner.fields_by_name[name], depth + 1) for name in ("key", "value"))
+        return None if key is None or value is None else pa.map_(key, value)
+    kind = _single(field, depth)
+    return pa.list_(kind) if kind is not None and field.is_repeated else kind
+
+
+def _single(field: Any, depth: int) -> pa.DataType | None:
+    inner = field.message_type
+    if inner is None:
+        return _PLAIN[_name_of(field)]
+    if inner.full_name == _TIMESTAMP:
+        return pa.timestamp("us")
+    members = [(member.name, _type_of(member, depth + 1)) for member in inner.fields]
+    return None if any(kind is None for _, kind in members) else pa.struct(members)
+
+
+def _name_of(field: Any) -> str:
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto  # noqa: PLC0415
+
+    return str(FieldDescriptorProto.Type.Name(field.type)).removeprefix("TYPE_").lower()
+
+
+class ProtobufPayloads:
+    """A `lake.payloads.PayloadParser` for Protobuf.
+
+    A field that is not set, and whose being set is not recorded, has its default value; others are null.
+
+    Args:
+        schema: a file descriptor set: the writer's.
+        message: the message's full name.
+        columns: the table's columns; those without a field of the same name are null.
+        padded: zeros may follow a message.
+
+    Raises:
+        Usage: as `protobuf_types`.
+    """
+
+    def __init__(self, schema: bytes, message: str, columns: tuple[TableColumn, ...], *, padded: bool = False) -> None:
+        from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
+
+        found = _message(schema, message)
+        self._make: Callable[[], Any] = GetMessageClass(found)
+        self._padded = padded
+        self._columns = [
+            (found.fields_by_name.get(column.field), column.field, arrow_type(column.type)) for column in columns
+        ]
+
+    def parse(self, payloads: pa.Array) -> Parsed:
+        """See `PayloadParser.parse`."""
+        messages: list[Any] = []
+        texts: list[str | None] = []
+        for payload in payloads.to_pylist():
+            message = self._make()
+            reason = None
+            try:
+                message.ParseFromString(payload[: _end_of(payload)] if self._padded else payload)
+            except Exception as error:  # noqa: BLE001  (of the library, or of a text that is none)
+                message, reason = self._make(), f"not a Protobuf message of this schema: {error}"
+            messages.append(message if reason is None else None)
+            texts.append(reason)
+        reasons = pa.array(texts, pa.string())
+        columns = []
+        for field, name, kind in self._columns:
+            values = [None if message is None or field is None else _value(message, field) for message in messages]
+            made, wrong = column_of(values, kind)
+            columns.append(made)
+            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, kind))
+        return Parsed(columns, reasons)
+
+
+def _value(message: Any, field: Any) -> Any:
+    """Return a field's value, as Arrow takes it; None if it is not set."""
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    value, inner = getattr(message, field.name), field.message_type
+    if inner is not None and inner.GetOptions().map_entry:
+        entry = inner.fields_by_name["value"]
+        return {key: _plain(value[key], entry) for key in sorted(value)}
+    return [_plain(one, field) for one in value] if field.is_repeated else _plain(value, field)
+
+
+def _plain(value: Any, field: Any) -> Any:
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return str(value) if known is None else known.name
+    if field.message_type is None:
+        return value
+    if field.message_type.full_name == _TIMESTAMP:
+        return value.seconds * 1_000_000 + value.nanos // 1_000
+    return {member.name: _value(value, member) for member in field.message_type.fields}
+
+
+def _end_of(payload: bytes) -> int:
+    """Return where a message ends that zeros follow; no field's tag begins with a zero.
+
+    Raises:
+        NotDecoded: a field is incomplete.
+    """
+    at = 0
+    while at < len(payload) and payload[at]:
+        tag, at = varint(payload, at)
+        if tag & 7 == 2:
+            length, at = varint(payload, at)
+            at += length
+        elif tag & 7 == 0:
+            _, at = varint(payload, at)
+        else:
+            at += {1: 8, 5: 4}.get(tag & 7, 0)
+    if at > len(payload) or any(payload[at:]):
+        raise NotDecoded("a field is incomplete")
+    return at
+
+
+def varint(payload: bytes, at: int) -> tuple[int, int]:
+    """Return the number of variable length at a place of a payload, and where it ends.
+
+    Raises:
+        NotDecoded: it is incomplete.
+    """
+    value = shift = 0
+    while at < len(payload) and shift < 70:
+        value |= (payload[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if payload[at - 1] < 128:
+            return value, at
+    raise NotDecoded("a field is incomplete")

@@ -1,0 +1,205 @@
+"""Payloads of Pravega's Schema Registry: a group's schemas as columns, and records decoded by their encodings' ids."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamvault.common.errors import Usage
+from streamvault.lake.avro import AvroPayloads, avro_types
+from streamvault.lake.framing import FramedPayloads, without_header
+from streamvault.lake.json_payloads import JsonPayloads, json_schema_types
+from streamvault.lake.payloads import NotDecoded, Parsed, PayloadParser, numbers, spread, texts
+from streamvault.lake.protobuf_payloads import ProtobufPayloads, protobuf_types, varint
+from streamvault.lake.table import TableColumn, arrow_type, columns_for, hive_type
+from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
+
+MOST_PARSERS = 200
+"""Parsers that are kept at once."""
+
+LEAST_RECORD, MOST_RATIO = 4096, 100
+"""A compressed record may have so many bytes, and this many for each of its own: events must not fill the memory."""
+
+_TYPES: dict[str, Callable[[bytes, str], dict[str, pa.DataType | None]]] = {
+    "Avro": avro_types,
+    "Protobuf": protobuf_types,
+    "Json": json_schema_types,
+}
+
+
+def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[str, ...]]:
+    """Return the columns of a group's types; the Avro schemas to read with, by type; the fields without a column.
+
+    The newest schema of each type decides.
+
+    Raises:
+        Usage: a schema is not valid, or there is no field with a column.
+    """
+    newest = {one.type: one for one in sorted(group.entries, key=lambda one: one.version)}
+    types: dict[str, pa.DataType | None] = {}
+    for one in newest.values():
+        if one.format not in _TYPES:
+            raise Usage("the group's format has no columns", where=f"{one.type}: {one.format}", todo="Omit --decode.")
+        for field, kind in _TYPES[one.format](_schema_of(one), one.type).items():
+            types[field] = kind if types.get(field, kind) == kind else None
+    fields = {field: hive_type(kind) for field, kind in types.items() if kind is not None}
+    if not fields:
+        raise Usage("the group's schemas have no field with a column", where=group.group, todo="Omit --decode.")
+    readers = {name: json.loads(_schema_of(one)) for name, one in newest.items() if one.format == "Avro"}
+    left_out = tuple(field for field in types if field not in fields)
+    return columns_for(fields), json.dumps(readers) if readers else "", left_out
+
+
+def _schema_of(entry: SchemaEntry) -> bytes:
+    try:
+        return b64decode(entry.data)
+    except ValueError:
+        raise Usage("a schema that is not base64", where=f"encoding {entry.encoding}") from None
+
+
+class RegisteredPayloads(FramedPayloads):
+    """A `lake.payloads.PayloadParser` of records that Pravega's serializers wrote with a Schema Registry.
+
+    Args:
+        columns: the table's columns.
+        readers: the Avro schemas to read with, by type, as JSON text; empty for other formats.
+        group: what the encodings' ids mean.
+    """
+
+    def __init__(self, columns: tuple[TableColumn, ...], readers: str, group: SchemaGroup | None) -> None:
+        super().__init__("pravega", self)
+        self._columns = columns
+        self._encodings = {one.encoding: one for one in group.entries} if group else {}
+        self._readers: dict[str, Any] = json.loads(readers) if readers else {}
+        self._parsers: dict[int, PayloadParser] = {}
+
+    def _parsed(self, payloads: pa.Array, size: int) -> Parsed:
+        """See `FramedPayloads`."""
+        if not len(payloads):
+            return Undecodable(self._columns, "").parse(payloads)
+        _, ends, data = payloads.buffers()
+        starts = np.frombuffer(ends, np.int32)[payloads.offset : payloads.offset + len(payloads)]
+        every = np.frombuffer(data, np.uint8)
+        ids = sum(every[starts + at].astype(np.int64) << (8 * (size - 1 - at)) for at in range(1, size))
+        parts, rows = [], []
+        for number in np.unique(ids).tolist():
+            rows.append(np.flatnonzero(ids == number))
+            parts.append(self._parser(number).parse(without_header(payloads.take(numbers(rows[-1])), size)))
+        order = numbers(np.argsort(np.concatenate(rows)))
+        columns = [pa.concat_arrays([part.columns[at] for part in parts]) for at in range(len(self._columns))]
+        reasons = pa.concat_arrays([part.reasons for part in parts])
+        return Parsed([column.take(order) for column in columns], reasons.take(order))
+
+    def _parser(self, number: int) -> PayloadParser:
+        if number not in self._parsers:
+            if len(self._parsers) >= MOST_PARSERS:
+                self._parsers.clear()
+            try:
+                self._parsers[number] = self._made(self._encodings.get(number))
+            except Usage as error:
+                self._parsers[number] = Undecodable(self._columns, str(error))
+        return self._parsers[number]
+
+    def _made(self, found: SchemaEntry | None) -> PayloadParser:
+        """Return the parser for an encoding.
+
+        Raises:
+            Usage: no record of it can be decoded.
+        """
+        if found is None:
+            raise Usage("the registry's group has no encoding of this id")
+        padded, schema = bool(found.codec), _schema_of(found)
+        parser: PayloadParser
+        if found.format == "Avro":
+            avro_types(schema)  # what it raises is the reason
+            reader = json.dumps(self._readers[found.type]) if found.type in self._readers else ""
+            parser = AvroPayloads(schema.decode(), self._columns, reader, padded=padded)
+        elif found.format == "Protobuf":
+            parser = ProtobufPayloads(schema, found.type, self._columns, padded=padded)
+        elif found.format == "Json":
+            parser = JsonPayloads(self._columns)
+        else:
+            raise Usage("a format that is not decoded", where=found.format)
+        if found.codec not in _CODECS:
+            raise Usage("an unknown codec", where=found.codec)
+        return CompressedPayloads(found.codec, parser) if padded else parser
+
+
+class Undecodable:
+    """A `lake.payloads.PayloadParser` that decodes nothing.
+
+    Args:
+        columns: the table's columns.
+        reason: why.
+    """
+
+    def __init__(self, columns: tuple[TableColumn, ...], reason: str) -> None:
+        self._columns, self._reason = columns, reason
+
+    def parse(self, payloads: pa.Array) -> Parsed:
+        """See `PayloadParser.parse`."""
+        count = len(payloads)
+        return Parsed([pa.nulls(count, arrow_type(one.type)) for one in self._columns], texts(self._reason, count))
+
+
+class CompressedPayloads:
+    """A `lake.payloads.PayloadParser` of records that Pravega's serializers compressed.
+
+    They compress the buffer that a record is in, with the zeros behind it.
+
+    Args:
+        codec: the codec's name.
+        records: parses the records, and ignores zeros that follow one.
+    """
+
+    def __init__(self, codec: str, records: PayloadParser) -> None:
+        self._expand, self._records = _CODECS[codec], records
+
+    def parse(self, payloads: pa.Array) -> Parsed:
+        """See `PayloadParser.parse`."""
+        records: list[bytes] = []
+        reasons: list[str | None] = []
+        for payload in payloads.to_pylist():
+            try:
+                records.append(self._expand(payload, LEAST_RECORD + MOST_RATIO * len(payload)))
+                reasons.append(None)
+            except (NotDecoded, zlib.error, OSError, ValueError) as error:
+                reasons.append(f"not compressed as its encoding says: {error}")
+        texts = pa.array(reasons, pa.string())
+        places = texts.is_null()
+        if isinstance(self._records, JsonPayloads):
+            records = [record.rstrip(b"\0") for record in records]
+        found = self._records.parse(pa.array(records, pa.binary()))
+        return Parsed(
+            [spread(column, places) for column in found.columns], pc.coalesce(texts, spread(found.reasons, places))
+        )
+
+
+def _of_gzip(data: bytes, most: int) -> bytes:
+    unzip = zlib.decompressobj(wbits=31)
+    found = unzip.decompress(data, most)
+    if not unzip.eof or unzip.unused_data:
+        raise NotDecoded("it is cut off, followed by other data, or suspiciously large")
+    return found
+
+
+def _of_snappy(data: bytes, most: int) -> bytes:
+    size, _ = varint(data, 0)
+    if size > most:
+        raise NotDecoded("it is suspiciously large")
+    return pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True) if size else b""
+
+
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "": lambda data, _: data,
+    "application/x-gzip": _of_gzip,
+    "application/x-snappy-framed": _of_snappy,
+}
+"""By the names of the serializers. What they call framed is Snappy's plain format."""

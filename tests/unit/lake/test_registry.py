@@ -1,0 +1,433 @@
+"""Records by the encodings of a Schema Registry, whatever events and schemas there are, and whatever it answers."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import socket
+import struct
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import fastavro
+import pyarrow as pa
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamvault import export_stream
+from streamvault.common.errors import Conflict, Usage
+from streamvault.exporter.reports import ExportReport
+from streamvault.exporter.run import ExportRun
+from streamvault.lake.decoding import decoded_columns
+from streamvault.lake.protobuf_payloads import protobuf_types
+from streamvault.lake.registry import RegisteredPayloads, columns_of
+from streamvault.lake.table import TableOptions, hive_type
+from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
+from streamvault.sources.schemas import RegistryFailed, noted_schemas
+from testkit.servers.raw_http import RawHttpServer
+from testkit.small_archives import Vault, archive_of
+
+
+def record(*fields: tuple[str, Any], name: str = "shop.Order") -> dict[str, Any]:
+    """An Avro schema of fields: name, type, and perhaps a default."""
+    made = [
+        {"name": field[0], "type": field[1], **({"default": field[2]} if len(field) > 2 else {})} for field in fields
+    ]
+    return {"type": "record", "name": name, "fields": made}
+
+
+def encoding(kind: str, name: str, schema: bytes, codec: str = "") -> SchemaEntry:
+    data = base64.b64encode(schema).decode() or "AA=="
+    return SchemaEntry(encoding=0, format=kind, type=name, version=0, data=data, codec=codec)
+
+
+def avro(schema: dict[str, Any], codec: str = "") -> SchemaEntry:
+    return encoding("Avro", schema["name"], json.dumps(schema).encode(), codec)
+
+
+def group(*encodings: SchemaEntry | None) -> SchemaGroup:
+    """A group of encodings with these ids."""
+    numbered = [(number, one) for number, one in enumerate(encodings) if one is not None]
+    return SchemaGroup(
+        group="g", entries=tuple(one.model_copy(update={"encoding": number}) for number, one in numbered)
+    )
+
+
+def written(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
+    target = io.BytesIO()
+    fastavro.schemaless_writer(target, fastavro.parse_schema(schema), value)
+    return target.getvalue()
+
+
+def framed(number: int, content: bytes) -> bytes:
+    return b"\x01" + struct.pack(">i", number) + content
+
+
+def decoded(newest: SchemaEntry, encodings: Encodings, *payloads: bytes) -> list[dict[str, Any]]:
+    columns, readers, _ = columns_of(group(newest))
+    options = TableOptions(
+        scope="s",
+        stream="t",
+        table="t",
+        kind="parquet",
+        decode="registry",
+        framing="pravega",
+        columns=columns,
+        avro=readers,
+        group="g",
+        target_size=1,
+    )
+    made = decoded_columns(options, pa.array(payloads, pa.binary()), group(*encodings))
+    return pa.table(made).to_pylist()  # type: ignore[no-any-return]
+
+
+OLD = record(("id", "int"))
+NEW = record(
+    ("id", "long"), ("country", ["null", "string"], "DE"), ("tags", {"type": "array", "items": "string"}, ["x"])
+)
+Encodings = tuple[SchemaEntry | None, ...]
+ENCODINGS: Encodings = (avro(OLD), None, avro(NEW), avro(NEW, "application/x-gzip"), avro(NEW, "lzma"))
+VALUE = {"id": 2**40, "country": None, "tags": []}
+
+
+def test_events_are_read_by_their_encodings_in_their_order() -> None:
+    zipped = gzip.compress(written(NEW, VALUE) + bytes(40))
+    payloads = [
+        framed(2, written(NEW, VALUE)),
+        framed(0, written(OLD, {"id": 5})),
+        framed(3, zipped),
+        framed(1, b"\x00"),
+        framed(0, written(OLD, {"id": 6})),
+        framed(70_000, b""),
+        framed(-1, b""),
+        framed(4, b"\x00"),
+        framed(3, zipped[:-1]),
+        framed(3, gzip.compress(bytes(1_000_000))),
+        framed(0, written(OLD, {"id": 7}) + b"\x00"),
+        b"\x00" + framed(0, b""),
+        b"\x01",
+    ]
+    rows = decoded(avro(NEW), ENCODINGS, *payloads)
+    old = {"country": "DE", "tags": ["x"], "_error": None}
+    new = {**VALUE, "_error": None}
+    assert rows[:3] == [new, {"id": 5, **old}, new]
+    assert rows[4] == {"id": 6, **old}
+    reasons = [row["_error"] for row in rows]
+    assert reasons[3] == reasons[5] == reasons[6] == "the registry's group has no encoding of this id"
+    assert reasons[7] == "an unknown codec: lzma"
+    assert reasons[8].startswith("not compressed as its encoding says: it is cut off")
+    assert "suspiciously large" in reasons[9]
+    assert reasons[10] == "1 bytes follow the Avro record", "only compressed records are padded"
+    assert reasons[11].endswith("no header of Pravega's serializers")
+    assert reasons[12] == "no header of Pravega's serializers"
+    assert rows == [row for payload in payloads for row in decoded(avro(NEW), ENCODINGS, payload)]
+
+
+@given(st.lists(st.tuples(st.integers(-1, 6), st.binary(max_size=12)), max_size=12))
+def test_no_event_stops_a_table(events: list[tuple[int, bytes]]) -> None:
+    payloads = [framed(number, content) for number, content in events]
+    rows = decoded(avro(NEW), ENCODINGS, *payloads)
+    assert rows == [row for payload in payloads for row in decoded(avro(NEW), ENCODINGS, payload)]
+
+
+def test_a_field_that_the_newest_schema_has_lost_is_read_where_the_table_has_it() -> None:
+    columns, _, _ = columns_of(group(avro(NEW)))
+    newest = json.dumps({"shop.Order": record(("id", "long"))})
+    parser = RegisteredPayloads(columns, newest, group(avro(NEW), avro(OLD)))
+    found = parser.parse(pa.array([framed(0, written(NEW, {**VALUE, "id": 7, "country": "FR"})), framed(1, b"\x04")]))
+    assert [column.to_pylist() for column in found.columns] == [[7, 2], ["FR", None], [[], None]]
+    assert found.reasons.null_count == 2
+
+
+def money(scale: int) -> dict[str, Any]:
+    return record(("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": scale}))
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "value"),
+    [
+        (money(2), money(4), Decimal("2.58")),
+        (
+            record(("price", {"type": "long", "logicalType": "timestamp-millis"})),
+            record(("price", {"type": "long", "logicalType": "timestamp-micros"})),
+            datetime(1970, 1, 1, 0, 0, 0, 1000),  # noqa: DTZ001
+        ),
+    ],
+)
+def test_units_and_scales_are_the_writers(writer: dict[str, Any], reader: dict[str, Any], value: object) -> None:
+    content = b"\x04\x01\x02" if isinstance(value, Decimal) else b"\x02"
+    assert decoded(avro(reader), (avro(writer),), framed(0, content)) == [{"price": value, "_error": None}]
+
+
+def test_an_array_of_values_without_bytes_is_not_read() -> None:
+    for empty in ("null", {"type": "record", "name": "E", "fields": []}):
+        writer = record(("id", "int"), ("none", {"type": "array", "items": empty}))
+        [row] = decoded(avro(OLD), (avro(writer),), framed(0, b"\x02" + b"\xfe" * 9 + b"\x01"))
+        assert row["_error"].startswith("a column cannot hold")
+
+
+def test_a_type_that_came_later_is_decoded_and_schemas_that_are_none_have_a_reason() -> None:
+    later = (avro(record(("id", "int"), name="Later")), encoding("Avro", "shop.Order", b"{"), encoding("Any", "x", b""))
+    rows = decoded(avro(OLD), later, *(framed(number, b"\x02") for number in range(3)))
+    assert rows[0] == {"id": 1, "_error": None}
+    assert [row["_error"].partition(":")[0] for row in rows[1:]] == [
+        "not an Avro schema",
+        "a format that is not decoded",
+    ]
+
+
+FIELD = descriptor_pb2.FieldDescriptorProto
+
+
+def order_schema() -> bytes:
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    order = file.message_type.add(name="Order")
+    for number, (name, kind, label, named) in enumerate(
+        [
+            ("id", FIELD.TYPE_UINT64, 1, None),
+            ("counts", FIELD.TYPE_MESSAGE, 3, ".shop.Order.CountsEntry"),
+            ("at", FIELD.TYPE_MESSAGE, 1, ".google.protobuf.Timestamp"),
+            ("parent", FIELD.TYPE_MESSAGE, 1, ".shop.Order"),
+            ("blobs", FIELD.TYPE_BYTES, 3, None),
+            ("rate", FIELD.TYPE_DOUBLE, 1, None),
+            ("maybe", FIELD.TYPE_INT32, 1, None),
+        ],
+        1,
+    ):
+        order.field.add(name=name, number=number, type=kind, label=label, type_name=named)
+    order.field[-1].proto3_optional, order.field[-1].oneof_index = True, 0
+    order.oneof_decl.add(name="_maybe")
+    entry = order.nested_type.add(name="CountsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=FIELD.TYPE_STRING, label=1)
+    entry.field.add(name="value", number=2, type=FIELD.TYPE_UINT32, label=1)
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def order_class() -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    pool.AddSerializedFile(descriptor_pb2.FileDescriptorSet.FromString(order_schema()).file[0].SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
+PLAIN = encoding("Protobuf", "shop.Order", order_schema())
+ZIPPED = encoding("Protobuf", "shop.Order", order_schema(), "application/x-gzip")
+ORDERS = st.builds(
+    order_class(),
+    id=st.integers(0, 2**64 - 1),
+    counts=st.dictionaries(st.text(max_size=3), st.integers(0, 2**32 - 1), max_size=3),
+    blobs=st.lists(st.binary(max_size=4), max_size=3),
+    rate=st.floats(allow_nan=False),
+    maybe=st.none() | st.integers(-5, 5),
+    at=st.none() | st.fixed_dictionaries({"seconds": st.integers(-60_000_000_000, 250_000_000_000)}),
+)
+
+
+@given(ORDERS, st.integers(0, 9))
+def test_protobuf_is_decoded_also_before_the_zeros_of_a_compressed_buffer(order: Any, zeros: int) -> None:
+    content = order.SerializeToString()
+    plain, zipped = decoded(
+        PLAIN, (PLAIN, ZIPPED), framed(0, content), framed(1, gzip.compress(content + bytes(zeros)))
+    )
+    assert plain == zipped
+    assert (plain["id"], dict(plain["counts"]), plain["blobs"]) == (order.id, dict(order.counts), list(order.blobs))
+    assert (plain["rate"], plain["maybe"]) == (order.rate, order.maybe if order.HasField("maybe") else None)
+    moment = order.at.seconds if order.HasField("at") else None
+    if plain["_error"] is None:
+        found = plain["at"] and (plain["at"] - datetime(1970, 1, 1)) // timedelta(seconds=1)  # noqa: DTZ001
+        assert found == moment
+    else:
+        assert plain["_error"] == "at: not a timestamp of the years 1 to 9999"
+
+
+@given(st.binary(max_size=30))
+def test_bytes_that_are_no_message_have_a_reason(content: bytes) -> None:
+    first, second = decoded(PLAIN, (PLAIN, ZIPPED), framed(0, content), framed(1, gzip.compress(content)))
+    if first["_error"] is None:  # zeros at the end are no part of a compressed one
+        assert {**first, "rate": repr(first["rate"])} == {**second, "rate": repr(second["rate"])}
+
+
+def test_a_field_that_no_column_can_hold_is_left_out() -> None:
+    types = protobuf_types(order_schema(), "shop.Order")
+    assert {name: kind and hive_type(kind) for name, kind in types.items()} == {
+        "id": "decimal(20,0)",
+        "counts": "map<string,bigint>",
+        "at": "timestamp",
+        "parent": None,
+        "blobs": "array<binary>",
+        "rate": "double",
+        "maybe": "int",
+    }
+    properties = {
+        "id": {"type": ["null", "integer"]},
+        "place": {"$ref": "#/definitions/place"},
+        "any": {},
+        "either": {"type": ["string", "integer"]},
+        "loop": {"$ref": "#/definitions/loop"},
+        "names": {"type": "array", "items": {"type": "string"}},
+    }
+    definitions = {
+        "place": {"type": "object", "properties": {"x": {"type": "number"}, "a b": {"type": "string"}}},
+        "loop": {"$ref": "#/definitions/loop"},
+    }
+    schema = json.dumps({"type": "object", "properties": properties, "definitions": definitions}).encode()
+    columns, _, left_out = columns_of(group(encoding("Json", "Order", schema)))
+    assert {column.field: column.type for column in columns} == {
+        "id": "bigint",
+        "place": "struct<x:double>",
+        "names": "array<string>",
+    }
+    assert left_out == ("any", "either", "loop")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        encoding("Json", "x", b"{"),
+        encoding("Json", "x", b'{"type":"string"}'),
+        encoding("Json", "x", b'{"type":"object","properties":{}}'),
+        encoding("Protobuf", "x", b"\xff"),
+        encoding("Protobuf", "shop.Other", order_schema()),
+        encoding("Avro", "x", b"\xff"),
+        encoding("Avro", "x", b'"int"'),
+        encoding("Any", "x", b""),
+    ],
+)
+def test_schemas_without_columns_are_refused(schema: SchemaEntry) -> None:
+    with pytest.raises(Usage):
+        columns_of(group(schema))
+
+
+class Registry(RawHttpServer):
+    """Answers every request with the same bytes."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self._answer = answer
+        self.requests: list[bytes] = []
+
+    @property
+    def url(self) -> str:
+        host, port = self._listener.getsockname()
+        return f"http://user:pass%40word@{host}:{port}"
+
+    def respond(self, connection: socket.socket, request: bytearray) -> None:
+        self.requests.append(bytes(request))
+        connection.sendall(self._answer)
+        raise EOFError
+
+
+def http(body: bytes, status: str = "200 OK", more: str = "") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
+
+
+FORMAT = {"serializationFormat": "Json", "fullTypeName": "Json"}
+INFO = {"type": "x", "schemaData": base64.b64encode(b"{}").decode(), "serializationFormat": FORMAT}
+GOOD = {"schemaInfo": INFO, "versionInfo": {"version": 3}, "codecType": {"name": "c"}}
+
+
+class Group(Registry):
+    """A group with encodings of some ids."""
+
+    def __init__(self, *ids: int, version: int = 3) -> None:
+        super().__init__(b"")
+        self._ids, self._version = ids, version
+
+    def respond(self, connection: socket.socket, request: bytearray) -> None:
+        place = request.split()[1].partition(b"?")[0].rpartition(b"/")[2]
+        known = place.isalpha() or int(place) in self._ids
+        answer = {**GOOD, "versionInfo": {"version": self._version}}
+        self._answer = http(json.dumps(answer).encode()) if known else http(b"", "404 Not Found")
+        super().respond(connection, request)
+
+
+def test_all_encodings_are_noted_also_behind_deleted_ones() -> None:
+    with Group(0, 3, 30) as server:
+        found = noted_schemas(server.url, "a space/the/group")
+    entry = SchemaEntry(encoding=0, type="x", format="Json", version=3, data="e30=", codec="c")
+    entries = tuple(entry.model_copy(update={"encoding": number}) for number in (0, 3, 30))
+    assert found == SchemaGroup(group="a space/the/group", entries=entries)
+    first = server.requests[0]
+    assert first.startswith(b"GET /v1/groups/group?namespace=a%20space%2Fthe HTTP/1.1\r\n")
+    assert base64.b64encode(b"user:pass@word") in first
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (http(b"", "401 Unauthorized"), "the registry answers 401 Unauthorized"),
+        (http(b"", "503 Busy"), "the registry answers 503 Busy"),
+        (http(b"", "302 Found", "Location: http://127.0.0.1:1/\r\n"), "the registry answers 302 Found"),
+        (http(b"{"), "an answer of the registry makes no sense"),
+        (http(b"[" * 100_000), "an answer of the registry makes no sense"),
+        (http(b"[]"), "an answer of the registry makes no sense"),
+        (http(json.dumps({**GOOD, "schemaInfo": 7}).encode()), "an answer of the registry makes no sense"),
+        (http(json.dumps(GOOD).replace("e30=", "!").encode()), "an answer of the registry makes no sense"),
+        (b"no HTTP\r\n\r\n", "an answer of the registry makes no sense"),
+        (http(b"{}")[:-1], "an answer of the registry makes no sense"),
+        (http(b" " * (4 << 20) + b" {}"), "an answer of the registry does not end"),
+        (http(json.dumps(GOOD).encode()), "the group has more than 20 encodings"),
+        (b"", "the registry does not answer"),
+    ],
+)
+def test_answers_that_cannot_be_used_are_one_line(answer: bytes, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.sources.schemas.MAX_SCHEMAS", 20)
+    with Registry(answer) as server, pytest.raises(RegistryFailed) as failed:
+        noted_schemas(server.url, "group")
+    assert str(failed.value).startswith(message)
+    assert "word" not in str(failed.value)
+
+
+def test_schemas_that_are_too_large_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.manifests.manifest.MAX_GROUP_BYTES", 3)
+    with Group(0, 1) as server, pytest.raises(RegistryFailed, match=r"the group cannot be noted: .* more than 3 bytes"):
+        noted_schemas(server.url, "group")
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:9092", "ftp://host", "http://", "http://host?x", "http://host:port"])
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(Usage, match="not the URL of a Schema Registry"):
+        noted_schemas(url, "group")
+
+
+def export(vault: Vault, server: Registry | None = None, group: str = "group") -> ExportReport:
+    noting = {} if server is None else {"schemas": server.url, "schema_group": group}
+    return export_stream(vault.uri(), vault.root, master="inline", **noting)
+
+
+def test_an_export_notes_what_the_registry_has_and_keeps_what_it_has_lost(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"event")
+    export(vault)
+    with Group(0, 3) as server:
+        assert export(vault, server).generation == 2, "the schemas are new"
+        assert export(vault, server).unchanged
+    vault.add(b"more")
+    with Group(3, 4) as server:
+        export(vault, server)
+    noted = [one.manifest.schemas for one in archive_of(vault.root).history().generations]
+    assert [group and [one.encoding for one in group.entries] for group in noted] == [None, [0, 3], [0, 3, 4]]
+    with Group(4, version=7) as server, pytest.raises(Conflict, match="encoding 4 of group has two schemas"):
+        export(vault, server)
+    with Group(4) as server, pytest.raises(Conflict, match="the schema groups group and an/group differ"):
+        export(vault, server, "an/group")
+
+
+def test_an_unfinished_export_without_schemas_is_not_continued_with_some(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"event")
+    with patch.object(ExportRun, "run", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        export(vault)
+    with Group(0) as server, pytest.raises(Usage, match="an unfinished run has other options: no schemas"):
+        export(vault, server)
