@@ -17,7 +17,13 @@ from testkit.servers.trino_files import trino_files, trino_java
 START_TIMEOUT = 180.0
 QUERY_TIMEOUT = 240.0
 CONNECTOR = "connector.name"
-ICEBERG = {CONNECTOR: "iceberg", "iceberg.register-table-procedure.enabled": "true"}
+ICEBERG = {
+    CONNECTOR: "iceberg",
+    "iceberg.register-table-procedure.enabled": "true",
+    # tests do not wait for a week
+    "iceberg.expire-snapshots.min-retention": "0s",
+    "iceberg.remove-orphan-files.min-retention": "0s",
+}
 
 
 class TrinoFailed(RuntimeError):

@@ -12,6 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
@@ -22,28 +23,39 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
-from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.io.pyarrow import parquet_file_to_data_file, pyarrow_to_schema
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, promote
-from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AssertTableUUID
-from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.transforms import DayTransform, VoidTransform
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+)
+from pyiceberg.utils.concurrent import ExecutorFactory
 
 from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known, while_busy
 from streamvault.lake.catalogs.iceberg_vetting import load_vetted, vet, vet_files
 from streamvault.lake.catalogs.registration import check_identity, check_never_created, fix_identity, plain_address
 from streamvault.lake.location import TablePlace, not_taken
-from streamvault.lake.table import GENERATION, hive_type
+from streamvault.lake.table import EVENT_TIME, hive_type
 from streamvault.manifests.files import one_line
 from streamvault.manifests.history import Generation
 from streamvault.objectstore.s3.access import S3Access
 
 _WIDER = "int to bigint, float to double, decimal to more digits"
 _MAPPING = "schema.name-mapping.default"
-_CONSTANT = (GENERATION, "scope", "stream")
-"""Columns with one value in a file, so that a file is in one partition by any of them."""
 
 
 def check_columns(table: Table, place: TablePlace, ours: pa.Schema) -> None:
@@ -58,8 +70,8 @@ def check_columns(table: Table, place: TablePlace, ours: pa.Schema) -> None:
         ours: the columns of the files.
 
     Raises:
-        Conflict: a column was renamed, dropped or has another type; one without which rows are not valid was added; or
-            the table is partitioned so that a file would belong to several partitions. Names the column.
+        Conflict: a column was renamed, dropped or has another type, or one without which rows are not valid was added.
+            Names the column.
     """
     schema = table.schema()
     known = place.as_of(_newest(table, place)).options.schema
@@ -78,11 +90,6 @@ def check_columns(table: Table, place: TablePlace, ours: pa.Schema) -> None:
         if column.required and column.name not in ours.names:
             what = f"the catalog's table has a required column that the table's files lack: {column.name}"
             raise _changed(place, what, "Drop it, or let it be null")
-    for part in table.spec().fields:
-        source = schema.find_column_name(part.source_id)
-        if source not in _CONSTANT and not isinstance(part.transform, VoidTransform):
-            what = f"the catalog's table is partitioned by {source} ({part.name}), of which a file has several values"
-            raise _changed(place, what, "Remove this partition field")
 
 
 def _fits_grown(table: Table, field: pa.Field) -> bool:
@@ -244,7 +251,7 @@ class IcebergTables:
                         if table is not None:
                             _grow(change, ours)
                         if files:
-                            change.add_files(files, snapshot_properties=recorded, check_duplicate_files=False)
+                            _add_files(change, files, recorded)
                         else:  # a snapshot without files; it is rejected as well if the table has changed
                             with change.update_snapshot(snapshot_properties=recorded).fast_append():
                                 pass
@@ -346,8 +353,9 @@ class IcebergTables:
                 raise
         change = catalog.create_table_transaction(name, ours, location=place.location)
         vet(change._table, place)  # noqa: SLF001  (as a REST server has answered)
-        with change.update_spec() as partitions:
-            partitions.add_identity(GENERATION)
+        if place.options.event_time:
+            with change.update_spec() as partitions:
+                partitions.add_field(EVENT_TIME, DayTransform(), f"{EVENT_TIME}_day")
         return change
 
     def _catalog(self, place: TablePlace) -> Catalog:
@@ -414,6 +422,71 @@ class _OneAttempt(Transaction):
         requirements = (*self._requirements, is_same)
         self._table._do_commit(updates=self._updates, requirements=requirements)  # noqa: SLF001  (as PyIceberg's own)
         return self._table
+
+
+class _Append(_MergeAppendFiles):
+    """Adds files, each in the partitions that it says; PyIceberg's own takes all for the table's current ones."""
+
+    def _manifests(self) -> list[ManifestFile]:
+        added = []
+        for number in sorted({file.spec_id for file in self._added_data_files}):
+            with self.new_manifest_writer(self.spec(number)) as writer:
+                for file in self._added_data_files:
+                    if file.spec_id == number:
+                        status, snapshot = ManifestEntryStatus.ADDED, self._snapshot_id
+                        writer.add(ManifestEntry.from_args(status=status, snapshot_id=snapshot, data_file=file))
+            added.append(writer.to_manifest_file())
+        return self._process_manifests([*added, *self._existing_manifests()])
+
+
+def _add_files(change: Transaction, files: Sequence[str], recorded: dict[str, str]) -> None:
+    """Add files to a table, in one snapshot with these properties.
+
+    A file whose rows are all in one partition is added there. Any other is added without one, which every table may
+    have: queries go by the file's statistics, and engines put the rows into partitions when they compact.
+    """
+    if change.table_metadata.name_mapping() is None:  # the files' columns have names, and no numbers
+        names = change.table_metadata.schema().name_mapping.model_dump_json()
+        change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
+    specs = change.table_metadata.specs()
+    plain = next((number for number, spec in specs.items() if spec.is_unpartitioned()), None)
+    if plain is None:  # an engine has removed it, as no file was without partitions
+        plain = max(specs) + 1
+        change._apply((AddPartitionSpecUpdate(spec=PartitionSpec(spec_id=plain)),))  # noqa: SLF001
+    table, io = change.table_metadata, change._table.io  # noqa: SLF001  (as PyIceberg's own)
+    unpartitioned = table.model_copy(update={"default_spec_id": plain})
+
+    def described(file: str) -> DataFile:
+        found, parts = parquet_file_to_data_file(io, unpartitioned, file), table.spec().fields
+        found.spec_id = plain
+        if parts and all(_has_one_value(found, part, table.schema()) for part in parts):
+            found = parquet_file_to_data_file(io, table, file)
+            found.spec_id = table.default_spec_id
+        return found
+
+    with _Append(Operation.APPEND, change, io, snapshot_properties=recorded) as append:
+        for one in ExecutorFactory.get_or_create().map(described, files):
+            append.append_data_file(one)
+
+
+def _has_one_value(file: DataFile, part: PartitionField, schema: Schema) -> bool:
+    """Return whether all rows of a file are known to have one value in a field of a table's partitions.
+
+    PyIceberg leaves out nulls, and NaN, of which no bounds tell: rows would be in a partition where no query for their
+    value looks.
+    """
+    if isinstance(part.transform, VoidTransform):
+        return True
+    source, kind = part.source_id, schema.find_type(part.source_id)
+    low, high = (bounds.get(source) for bounds in (file.lower_bounds, file.upper_bounds))
+    if low is None or high is None or file.null_value_counts.get(source) != 0:
+        return False
+    if not isinstance(kind, PrimitiveType) or isinstance(kind, (FloatType, DoubleType)):
+        return False
+    if not part.transform.preserves_order:
+        return False
+    value = part.transform.transform(kind)
+    return value(from_bytes(kind, low)) == value(from_bytes(kind, high))
 
 
 def _newest(table: Table, place: TablePlace) -> int:

@@ -10,7 +10,6 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.update.schema import UpdateSchema
-from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 
 from streamvault import write_table
@@ -134,16 +133,6 @@ def retyped(table: Table) -> None:
     schema(lambda update: update.add_column("v", StringType()))(table)
 
 
-def bucketed(table: Table) -> None:
-    with table.update_spec() as update:
-        update.add_field("id", BucketTransform(4), "b")
-
-
-def by_segment(table: Table) -> None:
-    with table.update_spec() as update:
-        update.add_identity("segment")
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -154,8 +143,6 @@ def by_segment(table: Table) -> None:
         (schema(lambda update: update.rename_column("generation", "gen")), "column generation"),
         (schema(lambda update: update.rename_column(("inner", "a"), "z")), "column inner"),
         (retyped, "column v"),
-        (bucketed, "partitioned by id"),
-        (by_segment, "partitioned by segment"),
     ],
 )
 def test_column_that_no_longer_fits_is_named_before_a_generation_is_written(

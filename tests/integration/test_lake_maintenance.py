@@ -1,0 +1,214 @@
+"""Engines tend an Iceberg table between handoffs: no row is lost, none is there twice, and no deleted one is back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, StringType
+
+from streamvault import write_table
+from streamvault.lake.reports import HandoffReport
+from testkit.servers.iceberg_rest import IcebergRestServer
+from testkit.servers.s3 import S3Server
+from testkit.servers.trino import TrinoServer
+from testkit.small_archives import Vault
+
+pytestmark = [pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(900)]
+
+HANDOFFS = 10
+EVENTS = 40
+BEGAN = datetime(2026, 1, 1, 18, tzinfo=UTC)
+SCHEMA = '{"id": "int", "kind": "int", "at": "timestamp"}'
+OF_TRINO = (
+    "ALTER TABLE {} EXECUTE optimize",
+    "DELETE FROM {} WHERE kind = 3",
+    "ALTER TABLE {} EXECUTE expire_snapshots(retention_threshold => '0s')",
+    "ALTER TABLE {} EXECUTE remove_orphan_files(retention_threshold => '0s')",
+    "ALTER TABLE {} ADD COLUMN note varchar",
+    "UPDATE {} SET note = 'seen' WHERE kind = 1",
+    "ALTER TABLE {} ALTER COLUMN kind SET DATA TYPE bigint",
+    "ALTER TABLE {} EXECUTE optimize_manifests",
+    "ALTER TABLE {} SET PROPERTIES partitioning = ARRAY['month(event_time)']",
+)
+
+
+@dataclass
+class Tended:
+    """A table in a catalog, to which each handoff adds the events of an evening and the night after it."""
+
+    vault: Vault
+    catalog: str
+    name: str
+    days: dict[int, str] = field(default_factory=dict)
+    """Each row's number, and its day."""
+    added: int = 0
+
+    def hand_off(self) -> HandoffReport:
+        began = BEGAN + timedelta(days=self.added // EVENTS)
+        payloads = []
+        for number in range(self.added, self.added + EVENTS):
+            at = f"{began + timedelta(minutes=10 * (number - self.added)):%Y-%m-%dT%H:%M:%SZ}"
+            self.days[number] = at[:10]
+            payloads.append(json.dumps({"id": number, "kind": number % 7, "at": at}).encode())
+        self.added += EVENTS
+        self.vault.add(*payloads)
+        self.vault.export("chunks")
+        return self.hand_off_nothing_new()
+
+    def hand_off_nothing_new(self) -> HandoffReport:
+        options: dict[str, Any] = {"decode": "json", "schema": SCHEMA, "event_time": "at", "master": "inline[1]"}
+        return write_table(self.vault.archive, table=self.name, catalog=self.catalog, **options)
+
+    def delete(self, kind: int) -> None:
+        self.days = {number: day for number, day in self.days.items() if number % 7 != kind}
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        return [[number, day] for number, day in sorted(self.days.items())]
+
+    def check(self, trino: TrinoServer, table: str, *filters: str) -> None:
+        """Trino reads each row once, also by its day and its number, by which it may leave out files."""
+        select = f"SELECT id, date_format(event_time, '%Y-%m-%d') FROM {table}"
+        assert trino.query(f"{select} ORDER BY 1") == self.rows
+        for row_filter in filters:
+            day = row_filter
+            midnight = f"timestamp '{day} 00:00:00'"
+            where = f"event_time >= {midnight} AND event_time < {midnight} + INTERVAL '1' DAY"
+            assert trino.query(f"{select} WHERE {where} ORDER BY 1") == [row for row in self.rows if row[1] == day]
+        assert trino.query(f"{select} WHERE id = 41") == [row for row in self.rows if row[0] == 41]
+
+
+@pytest.fixture
+def tended(
+    tmp_path: Path, bucket_name: str, minio: S3Server, use_s3: Callable[[S3Server], None]
+) -> Callable[[str], Tended]:
+    """A function that makes the table, empty, in a catalog."""
+    use_s3(minio)
+    vault = Vault(tmp_path, f"s3://{minio.make_bucket(bucket_name)}")
+    vault.create()
+    return lambda catalog: Tended(vault, catalog, f"{bucket_name.replace('-', '_')}.t")
+
+
+@pytest.mark.parametrize("catalog", ["glue", "rest"])
+def test_trino_tends_a_table(
+    request: pytest.FixtureRequest,
+    tended: Callable[[str], Tended],
+    catalog: str,
+    trino: TrinoServer,
+    moto_s3: S3Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", moto_s3.endpoint)
+    if catalog == "rest":
+        rest: IcebergRestServer = request.getfixturevalue("iceberg_rest")
+        trino.add_rest_catalog("tended", rest.uri)
+        lake, known = tended(f"rest:{rest.uri}"), "tended"
+    else:
+        lake, known = tended("glue"), "iceberg"
+    table = f"{known}.{lake.name}"
+    of_files, of_snapshots = (f'"{table}${kind}"'.replace(".", '"."') for kind in ("files", "snapshots"))
+    assert lake.hand_off().registered == (1,)
+    for number, step in enumerate(OF_TRINO, start=2):
+        [[snapshot]] = trino.query(f"SELECT max_by(snapshot_id, committed_at) FROM {of_snapshots}")
+        before = len(lake.days)
+        trino.query(step.format(table))
+        if step.startswith("DELETE"):
+            lake.delete(3)
+        assert lake.hand_off().registered == (number,)
+        lake.check(trino, table, f"2026-01-{number:02}")
+        if "expire" not in step:
+            assert trino.query(f"SELECT count(*) FROM {table} FOR VERSION AS OF {snapshot}") == [[before]], "as it was"
+    assert number == HANDOFFS
+    assert lake.hand_off_nothing_new().unchanged
+    files = trino.query(f"SELECT count(*) FROM {of_files} WHERE content = 0")[0][0]
+    assert files > HANDOFFS // 2
+    trino.query(OF_TRINO[0].format(table))
+    assert trino.query(f"SELECT count(*) FROM {of_files}") == [[1]], "what many handoffs added is in one file"
+    lake.check(trino, table, "2026-01-01", "2026-01-11")
+
+
+def read_by_trino(lake: Tended, table: Table, trino: TrinoServer) -> None:
+    """Trino has no catalog in SQLite, so it reads the newest metadata, under another name."""
+    schema, name = lake.name.split(".")
+    trino.query(f"CREATE SCHEMA IF NOT EXISTS iceberg.{schema} WITH (location = '{lake.vault.root}/other')")
+    metadata = table.metadata_location.rpartition("/")[2]
+    trino.query(f"CALL system.register_table('{schema}', '{name}', '{table.location()}', '{metadata}')", "iceberg")
+    lake.check(trino, f"iceberg.{lake.name}", "2026-01-01", "2026-01-05", "2026-01-11")
+    trino.query(f"CALL system.unregister_table('{schema}', '{name}')", "iceberg")
+
+
+def table_in(database: Path, lake: Tended, minio: S3Server) -> Table:
+    keys = {
+        "s3.endpoint": minio.endpoint,
+        "s3.access-key-id": minio.access_key,
+        "s3.secret-access-key": minio.secret_key,
+    }
+    return SqlCatalog("streamvault", uri=f"sqlite:///{database}", **keys).load_table(lake.name)
+
+
+def test_pyiceberg_tends_a_table_in_a_sql_catalog(
+    tended: Callable[[str], Tended], tmp_path: Path, minio: S3Server, trino: TrinoServer
+) -> None:
+    lake = tended(f"sql:sqlite:///{tmp_path}/catalog.db")
+
+    def expire(table: Table) -> None:
+        table.maintenance.expire_snapshots().older_than(datetime.now(UTC).replace(tzinfo=None)).commit()
+
+    def change_columns(table: Table) -> None:
+        with table.update_schema() as update:
+            update.add_column("note", StringType())
+            update.update_column("kind", LongType())
+
+    def repartition(table: Table) -> None:
+        """PyIceberg itself writes only to partitions of plain values."""
+        with table.update_spec() as update:
+            update.remove_field("event_time_day")
+            update.add_identity("kind")
+
+    def drop_partitions(table: Table) -> None:
+        with table.update_spec() as update:
+            update.remove_field("kind")
+
+    def tag(table: Table) -> None:
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        table.manage_snapshots().create_tag(snapshot.snapshot_id, "kept").commit()
+
+    steps: tuple[Callable[[Table], object], ...] = (
+        repartition,
+        lambda table: table.delete(EqualTo("kind", 3)),
+        expire,
+        change_columns,
+        tag,
+        lambda table: table.overwrite(table.scan(EqualTo("kind", 5)).to_arrow(), EqualTo("kind", 5)),
+        drop_partitions,
+        expire,
+        lambda table: table.upsert(table.scan(EqualTo("id", 41)).to_arrow(), join_cols=["id"]),
+    )
+    assert lake.hand_off().registered == (1,)
+    for number, step in enumerate(steps, start=2):
+        step(table_in(tmp_path / "catalog.db", lake, minio))
+        if number == 3:
+            lake.delete(3)
+        assert lake.hand_off().registered == (number,)
+        found = (
+            table_in(tmp_path / "catalog.db", lake, minio).scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()
+        )
+        assert sorted(found) == sorted(lake.days)
+    assert number == HANDOFFS
+    assert lake.hand_off_nothing_new().unchanged
+    table = table_in(tmp_path / "catalog.db", lake, minio)
+    early = [
+        number for number in range(5 * EVENTS) if number in lake.days or (number % 7 == 3 and number >= 2 * EVENTS)
+    ]
+    assert table.scan(snapshot_id=table.refs()["kept"].snapshot_id).count() == len(early)
+    read_by_trino(lake, table, trino)
