@@ -17,10 +17,13 @@ from pyiceberg.types import LongType, StringType
 
 from streamvault import write_table
 from streamvault.lake.reports import HandoffReport
+from testkit.servers.availability import Unavailable
 from testkit.servers.iceberg_rest import IcebergRestServer
+from testkit.servers.iceberg_spark import iceberg_spark, iceberg_spark_jars
 from testkit.servers.s3 import S3Server
 from testkit.servers.trino import TrinoServer
 from testkit.small_archives import Vault
+from tests.conftest import absent
 
 pytestmark = [pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(900)]
 
@@ -38,6 +41,17 @@ OF_TRINO = (
     "ALTER TABLE {} ALTER COLUMN kind SET DATA TYPE bigint",
     "ALTER TABLE {} EXECUTE optimize_manifests",
     "ALTER TABLE {} SET PROPERTIES partitioning = ARRAY['month(event_time)']",
+)
+OF_SPARK = (
+    "CALL {catalog}.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))",
+    "DELETE FROM {name} WHERE kind = 3",
+    "CALL {catalog}.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP '{now}', retain_last => 1)",
+    "CALL {catalog}.system.remove_orphan_files('{table}', older_than => TIMESTAMP '{old}', prefix_listing => true)",
+    "ALTER TABLE {name} ADD COLUMN note string",
+    "UPDATE {name} SET note = 'seen' WHERE kind = 1",
+    "ALTER TABLE {name} ALTER COLUMN kind TYPE bigint",
+    "CALL {catalog}.system.rewrite_manifests('{table}')",
+    "ALTER TABLE {name} REPLACE PARTITION FIELD event_time_day WITH months(event_time)",
 )
 
 
@@ -212,3 +226,39 @@ def test_pyiceberg_tends_a_table_in_a_sql_catalog(
     ]
     assert table.scan(snapshot_id=table.refs()["kept"].snapshot_id).count() == len(early)
     read_by_trino(lake, table, trino)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_spark_tends_a_table_in_a_sql_catalog(
+    tended: Callable[[str], Tended], tmp_path: Path, minio: S3Server, trino: TrinoServer
+) -> None:
+    try:
+        iceberg_spark_jars()
+    except Unavailable as error:
+        absent("spark", f"Iceberg's runtime: {error}")
+    database = tmp_path / "catalog.db"
+    lake = tended(f"sql:sqlite:///{database}")
+    assert lake.hand_off().registered == (1,)
+    name = f"streamvault.{lake.name}"
+    with iceberg_spark("streamvault", database, minio, tmp_path / "spark.log") as spark:
+        for number, step in enumerate(OF_SPARK, start=2):
+            now = datetime.now(UTC)
+            said = {"now": f"{now:%F %T.%f}", "old": f"{now - timedelta(days=1, minutes=1):%F %T}"}
+            spark.query(step.format(catalog="streamvault", table=lake.name, name=name, **said))
+            if step.startswith("DELETE"):
+                lake.delete(3)
+            assert lake.hand_off().registered == (number,)
+            select = f"SELECT id, date_format(event_time, 'yyyy-MM-dd') FROM {name}"
+            spark.query(f"REFRESH TABLE {name}")
+            assert spark.query(f"{select} ORDER BY 1") == lake.rows
+        assert number == HANDOFFS
+        assert lake.hand_off_nothing_new().unchanged
+        spark.query(OF_SPARK[0].format(catalog="streamvault", table=lake.name))
+        # what is in the table's present partitions is a group of its own
+        assert spark.query(f"SELECT count(*) FROM {name}.files WHERE content = 0")[0][0] <= 2
+        assert spark.query(f"{select} ORDER BY 1") == lake.rows
+        assert spark.query(f"{select} WHERE event_time >= TIMESTAMP '2026-01-11' ORDER BY 1") == [
+            row for row in lake.rows if row[1] >= "2026-01-11"
+        ]
+    read_by_trino(lake, table_in(database, lake, minio), trino)

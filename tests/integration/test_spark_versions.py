@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from testkit.servers.availability import Unavailable
-from testkit.servers.cache import cached
+from testkit.servers.iceberg_spark import old_pyspark
 from testkit.servers.java import spark_environment
-from testkit.servers.process import run_tool
 from tests.conftest import absent
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -51,13 +50,8 @@ def oldest() -> Path:
     """The oldest PySpark that is allowed, to be put before the installed one."""
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (version,) = (match[1] for text in needed if (match := re.match(r"pyspark>=([0-9.]+)", text)))
-
-    def fetch(folder: Path) -> None:
-        install = ("uv", "pip", "install", "--quiet", "--python", sys.executable, "--target", str(folder))
-        run_tool((*install, f"pyspark=={version}.0"), timeout=600)
-
     try:
-        return cached(f"pyspark-{version}.0", fetch)
+        return old_pyspark(f"{version}.0")
     except Unavailable as error:
         absent("spark", f"PySpark {version}.0: {error}")
 
