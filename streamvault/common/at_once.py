@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 
-def each_of(function: Callable[[S], R], specs: Iterable[S]) -> Iterator[R]:
+def each_of(function: Callable[[S], R], specs: Iterable[S]) -> Generator[R, None, None]:
     """Call a function for each value, `AT_ONCE` of them at the same time; yield the results in order."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="each") as pool:
         begun: deque[Future[R]] = deque()

@@ -190,9 +190,10 @@ def _plain(schema: dict[str, Any]) -> pa.DataType | None:
 
 def _nested(schema: dict[str, Any], depth: int) -> pa.DataType:
     if schema["type"] == "array":
-        inner = _type_of(schema["items"], depth + 1)
-        if _is_empty(inner):
-            raise Usage("a column cannot hold an Avro array of records without fields", where=str(schema)[:100])
+        items = schema["items"]
+        inner = _type_of(items, depth + 1)
+        if _is_empty(inner) or (isinstance(items, dict) and items.get("size") == 0):
+            raise Usage("a column cannot hold an Avro array of values without bytes", where=str(schema)[:100])
         return pa.list_(inner)
     if schema["type"] == "map":
         return pa.map_(pa.string(), _type_of(schema["values"], depth + 1))

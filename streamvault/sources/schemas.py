@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from base64 import b64encode
-from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
@@ -47,20 +47,21 @@ def noted_schemas(url: str, group: str, known: SchemaGroup | None = None) -> Sch
         parts = urlsplit(url)
         is_valid = parts.port != 0 and parts.hostname and not parts.query and not parts.fragment
     if not is_valid or parts.scheme not in {"http", "https"}:
-        raise Usage("not the URL of a Schema Registry", where=url, todo="Use http://HOST:PORT or https://…")
+        raise Usage("not the URL of a Schema Registry", where=_shown(url), todo="Use http://HOST:PORT or https://…")
     if _ask(url, group) is None:
         todo = "Name the events' group, [NAMESPACE/]GROUP."
-        raise Usage("the registry has no such group", where=f"{url} {group}", todo=todo)
+        raise Usage("the registry has no such group", where=f"{_shown(url)} {group}", todo=todo)
     entries, missing = [], 0
-    answers: Iterator[Any] = each_of(lambda number: _ask(url, group, f"/encodings/{number}"), range(2**31 - 1))
-    for number, answer in enumerate(answers):
-        missing = missing + 1 if answer is None else 0
-        if missing == GAP:
-            break
-        if answer is not None:
-            entries.append(_entry(url, number, answer))
-        if len(entries) > MAX_SCHEMAS:
-            raise RegistryFailed(f"the group has more than {MAX_SCHEMAS:,} encodings", where=f"{url} {group}")
+    with closing(each_of(lambda number: _ask(url, group, f"/encodings/{number}"), range(2**31 - 1))) as answers:
+        for number, answer in enumerate(answers):
+            missing = missing + 1 if answer is None else 0
+            if missing == GAP:
+                break
+            if answer is not None:
+                entries.append(_entry(url, number, answer))
+            if len(entries) > MAX_SCHEMAS:
+                what = f"the group has more than {MAX_SCHEMAS:,} encodings"
+                raise RegistryFailed(what, where=f"{_shown(url)} {group}")
     try:
         asked = SchemaGroup(group=group, entries=tuple(entries))
     except ValidationError as error:
@@ -70,6 +71,11 @@ def noted_schemas(url: str, group: str, known: SchemaGroup | None = None) -> Sch
     except ValueError as error:
         todo = "Name the registry and the group that the events were written with."
         raise Conflict("the registry has other schemas than the archive", where=str(error), todo=todo) from None
+
+
+def _shown(url: str) -> str:
+    """Return a URL for messages, without a login."""
+    return re.sub(r"//[^/]*@", "//", url)
 
 
 def _entry(url: str, number: int, answer: Any) -> SchemaEntry:
@@ -89,7 +95,7 @@ def _entry(url: str, number: int, answer: Any) -> SchemaEntry:
 
 def _senseless(url: str) -> RegistryFailed:
     todo = "See that the URL is of a Pravega Schema Registry."
-    return RegistryFailed("an answer of the registry makes no sense", where=url, todo=todo)
+    return RegistryFailed("an answer of the registry makes no sense", where=_shown(url), todo=todo)
 
 
 def _ask(url: str, group: str, path: str = "") -> Any:
@@ -103,10 +109,12 @@ def _ask(url: str, group: str, path: str = "") -> Any:
         if error.code == 404:
             return None
         todo = "Put USER:PASSWORD@ before the host." if error.code in {401, 403} else ""
-        raise RegistryFailed(f"the registry answers {error.code} {error.reason}", where=url, todo=todo) from None
+        raise RegistryFailed(
+            f"the registry answers {error.code} {error.reason}", where=_shown(url), todo=todo
+        ) from None
     except OSError as error:
         reason = getattr(error, "reason", error)
-        raise RegistryFailed(f"the registry does not answer ({reason})", where=url) from None
+        raise RegistryFailed(f"the registry does not answer ({reason})", where=_shown(url)) from None
     except (ValueError, RecursionError, HTTPException):
         raise _senseless(url) from None
 
@@ -135,4 +143,4 @@ def _read(url: str, group: str, path: str) -> bytes:
             data += block
             if not block:
                 return bytes(data)
-    raise RegistryFailed("an answer of the registry does not end", where=url)
+    raise RegistryFailed("an answer of the registry does not end", where=_shown(url))

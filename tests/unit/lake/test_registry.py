@@ -31,6 +31,7 @@ from streamvault.lake.registry import RegisteredPayloads, columns_of
 from streamvault.lake.table import TableOptions, hive_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
 from streamvault.sources.schemas import RegistryFailed, noted_schemas
+from testkit.servers.process import free_ports
 from testkit.servers.raw_http import RawHttpServer
 from testkit.small_archives import Vault, archive_of
 
@@ -167,7 +168,7 @@ def test_units_and_scales_are_the_writers(writer: dict[str, Any], reader: dict[s
 
 
 def test_an_array_of_values_without_bytes_is_not_read() -> None:
-    for empty in ("null", {"type": "record", "name": "E", "fields": []}):
+    for empty in ("null", {"type": "record", "name": "E", "fields": []}, {"type": "fixed", "name": "F", "size": 0}):
         writer = record(("id", "int"), ("none", {"type": "array", "items": empty}))
         [row] = decoded(avro(OLD), (avro(writer),), framed(0, b"\x02" + b"\xfe" * 9 + b"\x01"))
         assert row["_error"].startswith("a column cannot hold")
@@ -397,6 +398,13 @@ def test_schemas_that_are_too_large_together_are_refused(monkeypatch: pytest.Mon
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(Usage, match="not the URL of a Schema Registry"):
         noted_schemas(url, "group")
+
+
+def test_no_message_has_the_login() -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(RegistryFailed) as caught:
+        noted_schemas(f"http://anna:secret@127.0.0.1:{port}", "group")
+    assert "secret" not in str(caught.value)
 
 
 def export(vault: Vault, server: Registry | None = None, group: str = "group") -> ExportReport:
