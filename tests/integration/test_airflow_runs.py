@@ -119,6 +119,29 @@ def test_task_that_is_cleared_does_not_announce_its_generation_again(airflow: Ai
     assert (tries, told()) == ([2], [1])
 
 
+def test_consumer_has_a_run_for_each_generation(airflow: AirflowServer, tmp_path: Path) -> None:
+    """Two were archived before the first run has begun: of events without a key, Airflow may make one run."""
+    airflow.connect("inline", conn_type="spark", host="inline")
+    _, stream = make_streams(tmp_path / "streams", 2)
+    airflow.pause("on_partition", paused=False)
+    created = []
+    for turn in range(2):
+        with LocalStore(tmp_path / "streams") as store:
+            append_events(store, StreamName("shop", "stream-1"), SegmentId(0, 0), [b"more %d" % turn])
+        run, state = airflow.run("export_partition", {"stream": stream})
+        assert state == "success", airflow.logs("export_partition")[-1:]
+        created.append(airflow.xcom("export_partition", run, "export")["created"][:19])
+
+    def done() -> list[str] | None:
+        found = airflow.call("GET", "dags/on_partition/dagRuns")["dag_runs"]
+        assert "failed" not in {run["state"] for run in found}, airflow.logs("on_partition")
+        keys = sorted(run["partition_key"] for run in found if run["state"] == "success")
+        return keys if len(keys) == len(created) else None
+
+    assert airflow.wait(done, timeout=300, what="a run for each generation") == created
+    airflow.pause("on_partition")
+
+
 def test_a_scope_and_a_pattern_stand_for_their_streams(airflow: AirflowServer, tmp_path: Path) -> None:
     """Each stream has a task of its own; a mistake in the list is told with the list's origin."""
     airflow.connect("spark_default", conn_type="spark", host="inline")

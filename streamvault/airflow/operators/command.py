@@ -85,6 +85,9 @@ class CommandOperator(SparkSubmitOperator):
         report_file: file on the worker, or ``s3://BUCKET/KEY``, in which `streamvault report` draws the archive after
             the command has succeeded. If it cannot be drawn, the task's log says so, and the task still succeeds.
         report_url: where browsers find that page, for the task's link *Archive report*.
+        partitioned: whether the event of an `Asset` among the outlets has the time of the new generation as partition
+            key, such as ``2026-01-31T18:00:00`` (UTC). Such an event triggers DAGs with Airflow's
+            `PartitionedAssetTimetable` and no others.
         spark: `conf`, `driver_memory`, `num_executors`, `jars`, `packages`, `files` and the other arguments of
             `SparkSubmitOperator`, for Spark; those in `REFUSED` are an error.
     """
@@ -155,6 +158,7 @@ class CommandOperator(SparkSubmitOperator):
         log_level: str = "info",
         report_file: str | None = None,
         report_url: str | None = None,
+        partitioned: bool = False,
         **spark: Any,
     ) -> None:
         for argument, why in REFUSED.items():
@@ -174,6 +178,7 @@ class CommandOperator(SparkSubmitOperator):
         self.log_level = log_level
         self.report_file = report_file
         self.report_url = report_url
+        self.partitioned = partitioned
         self.spark_url = ""
         self.report: Mapping[str, Any] = {}
         for argument, value in given.items():
@@ -296,7 +301,10 @@ class CommandOperator(SparkSubmitOperator):
                 if isinstance(outlet, AssetAlias):
                     context["outlet_events"][outlet].add(Asset(uri=each[self.written]), extra=self._event_extra(each))
                 elif isinstance(outlet, Asset) and outlet.uri == each[self.written]:
-                    context["outlet_events"][outlet].extra.update(self._event_extra(each))
+                    context["outlet_events"][outlet].extra.update(extra := self._event_extra(each))
+                    if self.partitioned and extra.get("created"):
+                        # without fractions, as Airflow's mappers of partitions read it
+                        context["outlet_events"][outlet].add_partitions(extra["created"][:19])
 
     def _is_announced(self, report: Mapping[str, Any], task: Any) -> bool:
         """Return whether there is an event of what a report says: a task may have been cleared after it succeeded.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from airflow.sdk import Asset, AssetWatcher, Param, dag
+from airflow.sdk import Asset, AssetWatcher, Param, PartitionedAssetTimetable, dag
 
 from streamvault.airflow.operators import CheckArchiveOperator, ExportStreamOperator, WarmArchiveOperator
 from streamvault.airflow.sensors import GenerationSensor
@@ -59,7 +59,29 @@ def on_generation() -> None:
     )
 
 
+PARTITIONED = Asset(f"file://{FOLDER}/shop/stream-1")
+
+
+@dag(schedule=None, params={"stream": Param(type="string")})
+def export_partition() -> None:
+    ExportStreamOperator(
+        task_id="export",
+        stream="{{ params.stream }}",
+        root=f"file://{FOLDER}",
+        conn_id="inline",
+        outlets=[PARTITIONED],
+        partitioned=True,
+    )
+
+
+@dag(schedule=PartitionedAssetTimetable(assets=PARTITIONED), catchup=False)
+def on_partition() -> None:
+    CheckArchiveOperator(task_id="check", archive=PARTITIONED.uri, conn_id="inline")
+
+
 follow_orders()
+export_partition()
+on_partition()
 export_once()
 check_once()
 warm_once()

@@ -16,7 +16,7 @@ from airflow.sdk import DAG, Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.sdk.execution_time.supervisor import WatchedSubprocess
-from airflow.sdk.execution_time.task_runner import _build_asset_profiles
+from airflow.sdk.execution_time.task_runner import _build_asset_profiles, _serialize_outlet_events
 
 from streamvault.airflow import operators
 from streamvault.airflow.operators import (
@@ -583,6 +583,20 @@ def test_each_archive_of_a_scope_has_an_event_of_its_own(end: Callable[[int, dic
     emitted = [(event.dest_asset_key.uri, event.extra) for event in events[alias].asset_alias_events]
     assert emitted == [(assets[0].uri, NUMBERS), (assets[2].uri, NUMBERS)]
     assert [events[each].extra for each in assets] == [NUMBERS, {}, NUMBERS]
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_event_of_an_archive_has_its_generations_time_as_partition(
+    end: Callable[[int, dict[str, Any]], None], *, partitioned: bool
+) -> None:
+    created = "2026-01-31T18:00:00.123456Z"
+    end(0, {"archive": ARCHIVE, "created": created, **NUMBERS})
+    asset, other, alias, events = Asset(ARCHIVE), Asset("file:///x"), AssetAlias("archives"), OutletEventAccessors()
+    arguments = {**OF_A_STREAM, "outlets": [asset, other, alias], "partitioned": partitioned}
+    ExportStreamOperator(task_id="t", **arguments).execute(context(Attempt(1), outlet_events=events))
+    keys = {one.get("partition_key") for one in _serialize_outlet_events(events) if one["extra"]}
+    assert keys == ({"2026-01-31T18:00:00", None} if partitioned else {None})
+    assert events[other].partition_keys == events[alias].partition_keys == set()
 
 
 def test_too_great_a_lag_of_a_scopes_stream_fails_the_task(end: Callable[[int, dict[str, Any]], None]) -> None:
