@@ -215,8 +215,9 @@ def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOpt
     is_fixed = plan is not None
     if plan is None:
         plan = origin.draft(last, resolved.place.options, table.uri)
-        if plan is not None and options.decode != "none":
-            plan = plan.decoded_as(grown(options, resolved.wanted))  # once recorded, they hold for every run
+        options = grown(options, resolved.wanted)
+        if plan is not None and options != resolved.place.options:
+            plan = plan.decoded_as(options)  # once recorded, it holds for every run
     if plan is None:
         return None
     origin.check(plan, table.uri)
