@@ -17,7 +17,7 @@ import pytest
 from pyiceberg.catalog import Catalog as IcebergCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, NoSuchTableError
-from pyiceberg.table import Table, Transaction
+from pyiceberg.table import Table
 from pyiceberg.table.update import RemoveSnapshotRefUpdate
 
 from streamvault import compact_archive, write_table
@@ -696,7 +696,7 @@ def test_table_is_created_with_its_first_generation(ground: Ground, monkeypatch:
         raise ValueError("not a file that Iceberg takes")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Transaction, "add_files", refuse)
+        patch.setattr(iceberg, "_add_files", refuse)
         with pytest.raises(CatalogFailed):
             ground.hand_off()
     assert ground.open().missing(ground.place, [1, 2]) == [1, 2]
@@ -711,7 +711,7 @@ def test_damaged_metadata_are_found_before_icebergs_library_reads_them(
     """The library could end the process over them."""
     handed: list[object] = []
     with monkeypatch.context() as patch:
-        patch.setattr(Transaction, "add_files", lambda *_, **__: handed.append(1) or 1 / 0)
+        patch.setattr(iceberg, "_add_files", lambda *_, **__: handed.append(1) or 1 / 0)
         with pytest.raises(CatalogFailed):
             ground.hand_off()
         assert handed
