@@ -80,6 +80,7 @@ class HandoffOptions(DdlOptions, Distributed, Rehearsed):
     columns: Annotated[
         ColumnChange | None,
         Field(description="Whether an existing table gets columns for the new fields of --schema. [default: add]"),
+        CommandLine(environment=False),  # another command has an option of this name
     ] = None
     target_size: Annotated[
         int | None,
