@@ -16,6 +16,7 @@ from functools import cached_property
 from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
+from streamvault.exporter.compact import choose_runs
 from streamvault.exporter.plan import make_plan
 from streamvault.exporter.reports import ExportOptions
 from streamvault.lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
@@ -27,9 +28,9 @@ from streamvault.layouts.layout import open_layout, open_reader
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.files import segment_key
-from streamvault.manifests.history import Generation
+from streamvault.manifests.history import Generation, by_segment
 from streamvault.manifests.manifest import GapEntry, Manifest, SchemaGroup, SegmentEntry
-from streamvault.manifests.merging import UNKNOWN, remainder_of
+from streamvault.manifests.merging import UNKNOWN, Merger, remainder_of
 from streamvault.manifests.plan import FinishedSpan, Plan
 from streamvault.runner.runner import Runner
 from streamvault.sources.identity import check_same_stream
@@ -82,16 +83,25 @@ class ArchiveOrigin(Origin):
         """See `Origin.unless_archive_changed`."""
         return self._source.reading("handed off", first=first)
 
-    def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:  # noqa: ARG002
-        """See `Origin.draft`. Draft the first generation that the table does not have, or not completely."""
+    def draft(self, last: Manifest | None, options: TableOptions, where: str) -> TablePlan | None:
+        """See `Origin.draft`. Draft the first generation that the table does not have, or not completely.
+
+        Generations behind it that fit into the same file are merged with it, as a compaction would.
+        """
         after = 0 if last is None else last.generation
         if last is not None:
             self._check_same(last, where)
-        generation = next((one for one in self._history.generations if one.manifest.generation > after), None)
-        if generation is None:
+        missing = [one for one in self._history.generations if one.manifest.generation > after]
+        if not missing:
             return None
         if last is not None:
             self._check_not_expired(after + 1, where)
+        run = next(
+            iter(choose_runs([one.manifest for one in missing], set(), target=options.target_size, at_least=2)), ()
+        )
+        generation = missing[0]
+        if run and run[0] is generation.manifest and generation.manifest.first > after:
+            generation = _merged(missing[: len(run)], where)
         return _draft(generation, last, where)
 
     def check(self, plan: TablePlan, where: str) -> None:
@@ -154,6 +164,13 @@ class ArchiveOrigin(Origin):
         layout, row = archived
         blocks = open_reader(layout).read_range(self._archive.place, row, row.start, row.end, SAMPLE_BYTES)
         return EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES), blocks
+
+
+def _merged(generations: Sequence[Generation], where: str) -> Generation:
+    """Return neighbouring generations as one, with the ranges of each."""
+    rows = [row for generation in generations for some in generation.rows.values() for row in some]
+    held = by_segment(sorted(rows, key=lambda row: (row.segment, row.start)))
+    return Generation(Merger(generations, where).manifest(held, tool=TOOL), held)
 
 
 def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePlan:

@@ -46,7 +46,7 @@ def grown(folder: Path, layout: LayoutName = "chunks", compress: Compression = "
 
 
 def more(vault: Vault, number: int, layout: LayoutName = "chunks", compress: Compression = "") -> None:
-    vault.add(*(b"%d-%d" % (number, index) * 9 for index in range(8)))
+    vault.add(*(b"%d-%d" % (number, index) * 27 for index in range(8)))
     vault.export(layout, compress)
 
 
@@ -113,6 +113,30 @@ def test_merged_generation_is_one_partition(tmp_path: Path, layout: LayoutName, 
     rows = [row for held in table_of(vault).history().generations for some in held.rows.values() for row in some]
     assert {(row.frames, row.crc64nvme) for row in rows} == {((), "")}
     assert restored(vault, "table", generation=2) == restored(vault, None, generation=2)
+
+
+@pytest.mark.parametrize(("layout", "compress"), KINDS)
+def test_small_generations_become_one_file(tmp_path: Path, layout: LayoutName, compress: Compression) -> None:
+    """They are merged in the table, with the number of the last of them, whatever the archive does with them."""
+    vault = grown(tmp_path, layout, compress, generations=6)
+    target = sum(one.manifest.bytes for one in archive_of(vault.root).history().generations[:4])
+    options: dict[str, Any] = {"target_size": target, "master": "inline"}
+    assert write_table(vault.archive, dry_run=True, **options).added == (4, 6)
+    report = write_table(vault.archive, **options)
+    assert (report.added, report.files) == ((4, 6), 2)
+    assert is_whole(vault)
+    for generation in (1, 3, 5):
+        for kind in ("table", None):
+            target_of = StreamName("scope", f"restored-{kind}-{generation}")
+            import_stream(vault.archive, vault.uri(target_of), layout=kind, generation=generation, master="inline")
+        assert vault.digest(StreamName("scope", f"restored-table-{generation}")) == vault.digest(target_of)
+    compact(vault)
+    assert write_table(vault.archive, **options).unchanged
+    more(vault, 6, layout, compress)
+    compact(vault)
+    assert write_table(vault.archive, **options).added == (7,)
+    assert is_whole(vault)
+    assert table_of(vault).history().head == archive_of(vault.root).history().head
 
 
 @pytest.mark.parametrize(("layout", "compress"), KINDS)
