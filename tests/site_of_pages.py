@@ -136,6 +136,14 @@ def _foreign_bytes(site: Site) -> None:
             appender.flush()
 
 
+def _gifts(site: Site) -> None:
+    """Events get a new field after the first handoff."""
+    site.run("handoff ARCHIVE --decode json")
+    site.add(b'{"order": 41, "gift": true}')
+    site.run("export pravega://HERE:9090/shop/orders s3://vault/backups")
+    (site.folder / "orders.json").write_text('{"gift": "boolean"}')
+
+
 def _group(site: Site) -> None:
     orders = site.name("orders")
     with site.store() as store:
@@ -168,6 +176,7 @@ BEFORE: Mapping[tuple[str, str], Sequence[Step]] = {
     ("guide/import.md", "Under its own name"): [lambda site: site.write_cuts(cut="archived"), _deleted],
     ("guide/lake.md", "Queries"): [_run("handoff ARCHIVE --format parquet --decode json")],
     ("guide/lake.md", "Back to a stream"): [_run("handoff ARCHIVE --format parquet --decode json")],
+    ("guide/lake.md", "New fields"): [_gifts],
     ("guide/layouts.md", "One event"): [
         _run("convert file:///data/vault/shop/orders file:///data/compact --layout chunks")
     ],

@@ -48,6 +48,7 @@ NEEDS = {
     "jq": "tests/commands/test_pages.py",
     "kubernetes": "tests/unit/project/test_examples.py",
     "network": "tests/integration/test_wheel.py",
+    "registry": "tests/integration/test_schema_registry.py",
     "systemd": "tests/unit/project/test_examples.py",
 }
 """What a block needs → the test that runs it, or what can be run of it without."""
