@@ -266,11 +266,13 @@ def test_replica_that_is_taken_for_the_deleted_one_is_found(monkeypatch: pytest.
     monkeypatch.setattr(ReplicaTarget, "check_stays", lambda *_: None)
     monkeypatch.setattr(Record, "is_about", lambda *_: True)
     monkeypatch.setattr(replica, "_check_ends", lambda held, _: held.describe())
+    monkeypatch.setattr(SourcePosition, "difference", lambda *_: "")
     assert is_found(stopped_and_killed(*DELETED, away=2, later=12), "WRONG")
 
 
 def test_source_that_is_not_compared_as_a_whole_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ImportRun, "check_unfinished", lambda *_: None)
+    monkeypatch.setattr(SourcePosition, "difference", lambda *_: "")
     assert is_found(stopped_once(*REBUILT), "WRONG")
 
 
