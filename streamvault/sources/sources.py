@@ -121,7 +121,10 @@ class ArchiveState:
         bounds = (held[0].start, held[-1].end) if held else None
         if len(held) == 1 and bounds == (start, end) and held[0].whole:
             return held[0].digest
-        if (self.history.end(segment) or 0) < end:
+        known = self.history.end(segment)
+        if known is None:
+            raise NoSuchSegment("all of it has expired from the archive", where=f"{self.archive.uri}/{segment}")
+        if known < end:
             raise SegmentTooShort(f"the segment ends before {end}", where=f"{self.archive.uri}/{segment}")
         if bounds != (start, end) or any(a.end != b.start for a, b in pairwise(held)):
             raise NoSuchSegment("the archive no longer has these bytes", where=f"{self.archive.uri}/{segment}: {start}")

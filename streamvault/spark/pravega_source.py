@@ -13,6 +13,7 @@ ends.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -35,7 +36,7 @@ from streamvault.lake.read import batch_of, read_part
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import by_segment, check_boundaries, select_parts
 from streamvault.sources.archive_comparison import check_continues
-from streamvault.sources.identity import COMPARED_SEGMENTS, SourcePosition, history_digest
+from streamvault.sources.identity import COMPARED_SEGMENTS, AnotherSource, SourcePosition, history_digest
 from streamvault.sources.source import SourceState
 from streamvault.sources.sources import ArchiveSource, ArchiveState, LiveState
 from streamvault.sources.spans import spans_of
@@ -51,7 +52,7 @@ from streamvault.spark.options import (
 )
 from streamvault.spark.pravega_sink import PravegaSink, PravegaStreamSink
 from streamvault.streamstore.cuts import infos_if_there, is_before, later_of, segments_between
-from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.errors import InvalidCut, NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.events import EventBlock, EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import (
@@ -163,7 +164,7 @@ def read_events(reading: Reading, part: SegmentPart, schema: pa.Schema) -> Itera
                 if truncated.start_offset < part.high:
                     # events read so far lie below the truncation
                     left = replace(part, start=truncated.start_offset)
-            except NoSuchSegment:
+            except (NoSuchSegment, NoSuchStream, NoSuchScope):
                 if reading.fail_on_data_loss:
                     raise _lost(reading.stream, part, part.end) from None
 
@@ -488,7 +489,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shares = share_out(available, sum(available.values()) if size is None else size)
         # an event has more than one byte, so as many as bytes are no limit
         counts = share_out(shares, sum(shares.values()) if count is None else count)
-        ends = {segment: begin.offsets.get(segment, 0) for segment in ahead}
+        # what was truncated is passed over: behind a sealed segment, its successors would wait for ever
+        ends = {segment: max(begin.offsets.get(segment, 0), min(low[segment], end)) for segment, end in ahead.items()}
         # how much so many events are is not known yet
         apart = reading.split_size(sum(shares.values())) if count is None else MIN_RANGE_SIZE
         self._boundaries.clear()
@@ -552,8 +554,8 @@ class ArchiveFirstReader(PravegaStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's name)
         """Return where a query without a checkpoint begins: in the archive."""
+        state = self._archive()  # before the stream, which has all that an archive has that is older
         with self._reading.look() as (store, described):
-            state = self._archive()
             self._check(store, described, state)
             start = as_cut(state.described, self._reading.from_cut)
             return {**_offset_of(state, self._kept(state, start), None, earlier=None), _ARCHIVED: True}
@@ -562,8 +564,8 @@ class ArchiveFirstReader(PravegaStreamReader):
         """Return where the batch that begins at ``start`` ends; once the archive is read, as of the stream alone."""
         if _ARCHIVED not in start:
             return super().latestOffset(start, limit)
+        state, position = self._archive(), self._position(start)
         with self._reading.look() as (store, described):
-            state, position = self._archive(), self._position(start)
             begin = position.reached(state, state.archive.uri, _ANOTHER)
             if begin == state.history.tail:
                 # what the stream is recognized by is taken before it is compared with the archive
@@ -693,7 +695,9 @@ class PatternStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows all streams of a scope whose names match a pattern.
 
     An offset is the offset of each stream, by its full name. A stream that is new joins with its head, in a batch that
-    has none of its events yet, so that the checkpoint says where it begins.
+    has none of its events yet, so that the checkpoint says where it begins. One that is not listed keeps its offset as
+    long as it exists: if it joined again, its events would be read twice. If the query goes on after losses, one that
+    was deleted leaves, and joins again if it was created again.
 
     Args:
         reading: the options.
@@ -718,24 +722,32 @@ class PatternStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the batch that begins at ``start`` ends; ``start`` itself if there is nothing to read.
 
         Raises:
-            DataLoss: a stream was deleted, and the query fails if so.
+            DataLoss, AnotherSource: a stream was deleted, or created again, and the query fails if so.
         """
         reading, there = self._reading, self._reading.matching()
         gone = [name for name in start if name not in there]
         if gone and reading.fail_on_data_loss:
             todo = "Set failOnDataLoss to false to go on without it."
             raise DataLoss("the stream was deleted, or is no longer matched", where=gone[0], todo=todo)
-        ends = {n: self._of(n).latestOffset(at, ReadAllAvailable()) for n, at in start.items() if n in there}
+        ends = {name: start[name] for name in gone if self._exists(name)}
+        for name, at in start.items():
+            if name in there:
+                with self._without_it(name):
+                    ends[name] = self._of(name).latestOffset(at, ReadAllAvailable())
         if not isinstance(limit, ReadAllAvailable):
             available = {name: size for name, end in ends.items() if (size := self._size(name, start[name], end))}
             total = sum(available.values())
             sizes = share_out(available, total if reading.max_bytes is None else reading.max_bytes)
             counts = share_out(sizes, total if reading.max_events is None else reading.max_events)
             for name, size in sizes.items():
-                ends[name] = self._of(name).latestOffset(start[name], _Limits(size, counts[name]))
+                del ends[name]
+                with self._without_it(name):
+                    ends[name] = self._of(name).latestOffset(start[name], _Limits(size, counts[name]))
         for name, one in there.items():
             if name not in start and (self._names is None or name in self._names):
-                ends[name] = PravegaStreamReader(replace(one, from_cut="earliest"), self._requested).initialOffset()
+                with self._without_it(name):
+                    new = PravegaStreamReader(replace(one, from_cut="earliest"), self._requested)
+                    ends[name] = new.initialOffset()
         return start if ends == start else ends
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -750,18 +762,33 @@ class PatternStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a batch's parts, which contain the same events for the same two offsets."""
-        return [
-            PartPartition((self._reading.of(name), part.part))
-            for name in sorted(start.keys() & end.keys())
-            for part in self._of(name).partitions(start[name], end[name])
-            if isinstance(part, PartPartition)
-        ]
+        parts: list[InputPartition] = []
+        for name in sorted(start.keys() & end.keys()):
+            if start[name] != end[name]:
+                with self._without_it(name):
+                    found = self._of(name).partitions(start[name], end[name])
+                    parts += [PartPartition((self._reading.of(name), one.part)) for one in found]  # type: ignore[attr-defined]
+        return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's events."""
         assert isinstance(partition, PartPartition)  # noqa: S101
         reading, part = partition.part
         return read_events(reading, part, arrow_schema(self._requested))
+
+    @contextmanager
+    def _without_it(self, name: str) -> Iterator[None]:
+        """Leave a stream out that was deleted, or created again, unless the query fails if so."""
+        try:
+            yield
+        except (NoSuchStream, AnotherSource):
+            self._readers.pop(name, None)
+            if self._reading.fail_on_data_loss:
+                raise
+
+    def _exists(self, name: str) -> bool:
+        with self._reading.address.lend() as store:
+            return store.exists(StreamName.parse(name))
 
     def _of(self, name: str) -> PravegaStreamReader:
         if name not in self._readers:

@@ -168,6 +168,8 @@ class CommandOperator(SparkSubmitOperator):
         defaults = {option.name: option.parameter().default for option in self.options}
         defaults |= {argument: each.default for argument, each in _own(type(self)).items()}
         given |= {argument: spark.pop(argument, default) for argument, default in defaults.items()}
+        if partitioned and "created" not in self.asset_event_fields:
+            raise TypeError(f"{type(self).__name__} does not take partitioned: its events have no generation's time")
         super().__init__(conn_id=conn_id, name=name, **spark)
         if stop_after:
             self.execution_timeout = timedelta(seconds=parse_duration(stop_after))
@@ -302,7 +304,9 @@ class CommandOperator(SparkSubmitOperator):
                     context["outlet_events"][outlet].add(Asset(uri=each[self.written]), extra=self._event_extra(each))
                 elif isinstance(outlet, Asset) and outlet.uri == each[self.written]:
                     context["outlet_events"][outlet].extra.update(extra := self._event_extra(each))
-                    if self.partitioned and extra.get("created"):
+                    # a rotation that has only let others expire says when the one before it was made
+                    is_new = is_retry or not {**each, **(each.get("export") or {})}.get("unchanged")
+                    if self.partitioned and is_new and extra.get("created"):
                         # without fractions, as Airflow's mappers of partitions read it
                         context["outlet_events"][outlet].add_partitions(extra["created"][:19])
 

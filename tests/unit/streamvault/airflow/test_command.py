@@ -599,6 +599,21 @@ def test_event_of_an_archive_has_its_generations_time_as_partition(
     assert events[other].partition_keys == events[alias].partition_keys == set()
 
 
+def test_rotation_that_only_lets_expire_has_no_partition(end: Callable[[int, dict[str, Any]], None]) -> None:
+    """The consumer has had that generation."""
+    export = {"unchanged": True, "created": "2026-01-31T18:00:00Z", **NUMBERS}
+    end(0, {"archive": ARCHIVE, "expired": [1], "export": export})
+    asset, events = Asset(ARCHIVE), OutletEventAccessors()
+    operator = RotateArchiveOperator(task_id="t", **OF_A_STREAM, outlets=[asset], partitioned=True)
+    operator.execute(context(Attempt(1), outlet_events=events))
+    assert events[asset].partition_keys == set()
+
+
+def test_operator_without_a_generations_time_takes_no_partitioned() -> None:
+    with pytest.raises(TypeError, match="ReplicateStreamOperator does not take partitioned"):
+        ReplicateStreamOperator(task_id="t", **OF_TWO, partitioned=True)
+
+
 def test_too_great_a_lag_of_a_scopes_stream_fails_the_task(end: Callable[[int, dict[str, Any]], None]) -> None:
     end(0, {"outcomes": [{"result": lagging(lag_seconds=1.0)}, {"result": lagging()}]})
     with pytest.raises(AirflowFailException) as raised:

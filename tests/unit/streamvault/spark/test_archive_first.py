@@ -164,6 +164,42 @@ def test_expired_generations_are_data_loss(vault: Vault) -> None:
     assert payloads_in(follow(vault).follow()) == [b"2"], "a new query begins where the archive does"
 
 
+@pytest.mark.parametrize("may", ["true", "false"])
+def test_query_goes_on_where_the_segment_it_had_read_has_expired(vault: Vault, may: str) -> None:
+    """Its checkpoint is recognized by bytes of a segment of which the archive has nothing any more."""
+    vault.create()
+    vault.add(b"0")
+    with vault.store as store:
+        store.scale(NAME, [FIRST], [KeyRange(0.0, 1.0)])
+    vault.export()
+    query = follow(vault, failOnDataLoss=may)
+    while ARCHIVED in (end := query.reader.latestOffset(query.at, query.limit)):
+        query.at = end
+    for payload in (b"1", b"2"):
+        vault.add(payload)
+        vault.export()
+    rotate_stream(vault.uri(), vault.root, keep=2, master="inline[1]")
+    assert payloads_in(query.follow()) == [b"1", b"2"]
+
+
+def test_stream_is_looked_at_after_its_archive(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would lack what is written and archived between the two looks."""
+    vault.create()
+    vault.add(b"1")
+    vault.export()
+    query, really = follow(vault), LocalStore.describe
+
+    def describe(self: LocalStore, *arguments: Any) -> Any:
+        described = really(self, *arguments)
+        monkeypatch.setattr(LocalStore, "describe", really)
+        vault.add(b"2")
+        vault.export()
+        return described
+
+    monkeypatch.setattr(LocalStore, "describe", describe)
+    assert payloads_in(query.follow()) == [b"1", b"2"]
+
+
 def test_query_ends_within_the_archive(vault: Vault) -> None:
     vault.create()
     vault.add(b"1")

@@ -242,7 +242,7 @@ def follow_all(tmp_path: Path, pattern: str = "stream.*", **options: str) -> Fol
 
 def add_stream(store: LocalStore, name: StreamName, events: list[bytes]) -> None:
     store.create_stream(name, StreamConfiguration())
-    append_events(store, name, FIRST, events)
+    append_events(store, name, min(store.describe(name).ranges()), events)
 
 
 def events_of_all(store: LocalStore, *names: StreamName) -> Events:
@@ -304,6 +304,78 @@ def test_deleted_stream_of_a_pattern_is_data_loss(store: LocalStore, tmp_path: P
     with pytest.raises(DataLoss, match="the stream was deleted, or is no longer matched: scope/streams"):
         queries["true"].follow()
     assert [payload for batch in queries["false"].follow() for _, payload in batch] == [b"1"]
+
+
+def remove(store: LocalStore, name: StreamName) -> None:
+    store.seal(name)
+    store.delete(name)
+
+
+def payloads_of(following: Following) -> list[bytes]:
+    return [payload for batch in following.follow() for _, payload in batch]
+
+
+def test_stream_that_is_not_listed_for_a_while_is_not_read_again(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"1"])
+    add_stream(store, OTHER, [b"2"])
+    following = follow_all(tmp_path, failOnDataLoss="false")
+    assert sorted(payloads_of(following)) == [b"1", b"2"]
+    narrow = follow_all(tmp_path, "stream", failOnDataLoss="false")
+    narrow.at = following.at
+    append_events(store, OTHER, FIRST, [b"3"])
+    assert payloads_of(narrow) == []
+    again = follow_all(tmp_path, failOnDataLoss="false")
+    again.at = narrow.at
+    assert payloads_of(again) == [b"3"]
+
+
+@pytest.mark.parametrize("options", [{}, {"maxEventsPerTrigger": "50"}])
+@pytest.mark.parametrize("when", ["before a batch", "after it was planned"])
+@pytest.mark.parametrize("new", [[], [b"new"]])
+def test_stream_of_a_pattern_that_is_made_again_stops_no_other(
+    store: LocalStore, tmp_path: Path, options: dict[str, str], when: str, new: list[bytes]
+) -> None:
+    single(store, [b"1"])
+    add_stream(store, OTHER, [b"2"])
+    following = follow_all(tmp_path, failOnDataLoss="false", **options)
+    start, end = following.at, None
+    if when == "after it was planned":
+        end = following.reader.latestOffset(start, following.limit)
+    remove(store, OTHER)
+    if new:
+        add_stream(store, OTHER, new)
+    restarted = follow_all(tmp_path, failOnDataLoss="false", **options)
+    found = []
+    if end is not None:
+        found += [
+            payload
+            for part in restarted.reader.partitions(start, end)
+            for _, payload in events_in(restarted.reader.read(part))
+        ]
+    restarted.at = end or start
+    assert sorted(found + payloads_of(restarted)) == [b"1", *new]
+
+
+def test_tasks_of_a_pattern_go_on_without_a_deleted_stream(store: LocalStore, tmp_path: Path) -> None:
+    single(store, [b"1"])
+    add_stream(store, OTHER, [b"2"])
+    following = follow_all(tmp_path, failOnDataLoss="false")
+    parts = following.reader.partitions(following.at, following.reader.latestOffset(following.at, following.limit))
+    remove(store, OTHER)
+    assert [payload for part in parts for _, payload in events_in(following.reader.read(part))] == [b"1"]
+
+
+@pytest.mark.parametrize("options", [{}, {"maxBytesPerTrigger": "200"}, {"maxEventsPerTrigger": "2"}])
+def test_limited_query_passes_a_segment_that_was_truncated_to_its_end(
+    store: LocalStore, tmp_path: Path, options: dict[str, str]
+) -> None:
+    single(store, [b"x" * 92] * 10)
+    following = Following(tmp_path, failOnDataLoss="false", **options)
+    following.at = following.reader.latestOffset(following.at, ReadMaxBytes(200))
+    store.truncate(StreamCut(NAME, {FIRST: 1000}))
+    store.scale(NAME, [FIRST], [KeyRange(0.0, 1.0)])
+    append_events(store, NAME, max(store.describe(NAME).tail.offsets), [b"after"])
+    assert payloads_of(following) == [b"after"]
 
 
 def test_batch_of_a_pattern_has_all_streams(store: LocalStore, tmp_path: Path) -> None:
