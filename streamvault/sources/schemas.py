@@ -46,8 +46,10 @@ def noted_schemas(url: str, group: str, known: SchemaGroup | None = None) -> Sch
     with suppress(ValueError):
         parts = urlsplit(url)
         is_valid = parts.port != 0 and parts.hostname and not parts.query and not parts.fragment
+        is_valid = is_valid and "@" not in parts.path  # what is before it would be a password with a slash
     if not is_valid or parts.scheme not in {"http", "https"}:
-        raise Usage("not the URL of a Schema Registry", where=_shown(url), todo="Use http://HOST:PORT or https://…")
+        todo = "Use http://[USER:PASSWORD@]HOST:PORT or https://…; in a password, / is %2F."
+        raise Usage("not the URL of a Schema Registry", where=_shown(url), todo=todo)
     if _ask(url, group) is None:
         todo = "Name the events' group, [NAMESPACE/]GROUP."
         raise Usage("the registry has no such group", where=f"{_shown(url)} {group}", todo=todo)
@@ -74,8 +76,8 @@ def noted_schemas(url: str, group: str, known: SchemaGroup | None = None) -> Sch
 
 
 def _shown(url: str) -> str:
-    """Return a URL for messages, without a login."""
-    return re.sub(r"//[^/]*@", "//", url)
+    """Return a URL for messages, without what may be a login, even in a URL that is not valid."""
+    return re.sub(r"(?s)^(https?://)?.*@", r"\1", url)
 
 
 def _entry(url: str, number: int, answer: Any) -> SchemaEntry:

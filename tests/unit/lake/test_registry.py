@@ -407,6 +407,15 @@ def test_no_message_has_the_login() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("login", ["anna:se/cret", "anna:12/secret", "anna:sec?ret", "anna:sec#ret"])
+@pytest.mark.parametrize("before", ["http://", "https:/", "ftp://", ""])
+def test_no_login_that_is_not_quoted_is_shown(before: str, login: str) -> None:
+    with pytest.raises(Usage, match="not the URL of a Schema Registry") as caught:
+        noted_schemas(f"{before}{login}@127.0.0.1:9", "group")
+    assert "anna" not in str(caught.value)
+    assert "ret@" not in str(caught.value)
+
+
 def export(vault: Vault, server: Registry | None = None, group: str = "group") -> ExportReport:
     noting = {} if server is None else {"schemas": server.url, "schema_group": group}
     return export_stream(vault.uri(), vault.root, master="inline", **noting)
