@@ -33,9 +33,11 @@ from pyiceberg.table.update import AddPartitionSpecUpdate, AssertTableUUID
 from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.transforms import DayTransform, VoidTransform
 from pyiceberg.types import (
+    DecimalType,
     DoubleType,
     FloatType,
     IcebergType,
+    IntegerType,
     ListType,
     MapType,
     NestedField,
@@ -94,11 +96,18 @@ def check_columns(table: Table, place: TablePlace, ours: pa.Schema) -> None:
 
 def _fits_grown(table: Table, field: pa.Field) -> bool:
     """Return whether a table can get a column, or widen the one that it has, so that it fits a column of the files."""
+    before = table.schema()
     try:
         schema = table.update_schema().union_by_name(pa.schema([field]))._apply()  # noqa: SLF001  (without a commit)
     except (ValueError, ResolveError, ValidationError):
         return False
-    return _has(schema, field)
+    added = {name.lower() for name in schema.column_names if name not in before.column_names}
+    if added & {name.lower() for name in before.column_names}:  # engines could not tell the two apart
+        return False
+    is_wider = field.name not in before.column_names or _fits(
+        schema.find_field(field.name), before.find_field(field.name)
+    )
+    return is_wider and _has(schema, field)
 
 
 def _has(schema: Schema, field: pa.Field) -> bool:
@@ -151,8 +160,9 @@ def _type_fits(theirs: IcebergType, ours: IcebergType) -> bool:
         case MapType(), MapType():
             return _fits(theirs.key_field, ours.key_field) and _fits(theirs.value_field, ours.value_field)
         case PrimitiveType(), PrimitiveType():
+            widens = isinstance(ours, IntegerType | FloatType | DecimalType)  # it also makes texts of bytes
             with suppress(ResolveError):
-                return ours == theirs or bool(promote(ours, theirs))
+                return ours == theirs or (widens and bool(promote(ours, theirs)))
     return False
 
 

@@ -17,7 +17,7 @@ import fastavro
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from pyiceberg.types import BooleanType, StringType
+from pyiceberg.types import BooleanType, PrimitiveType, StringType
 
 from streamvault import table_ddl, write_table
 from streamvault.common.errors import Conflict, Failed, Usage
@@ -160,14 +160,20 @@ def test_column_that_a_user_has_added_is_used_if_it_fits(vault: Vault) -> None:
     assert rows(vault, "id", "vip") == [(1, None), (2, True)]
 
 
-def test_column_that_a_user_has_added_with_another_type_is_a_conflict(vault: Vault) -> None:
+@pytest.mark.parametrize(
+    ("column", "kind", "wanted"),
+    [("vip", StringType(), "boolean"), ("vip", StringType(), "binary"), ("Vip", BooleanType(), "boolean")],
+)
+def test_column_that_a_user_has_added_with_another_type_or_case_is_a_conflict(
+    vault: Vault, column: str, kind: PrimitiveType, wanted: str
+) -> None:
     hand_off(vault, OLD)
     with table(vault).update_schema() as columns:
-        columns.add_column("vip", StringType())
+        columns.add_column(column, kind)
     add(vault, {"id": 2, "name": "b", "vip": True})
     before = contents(vault.root)
-    with pytest.raises(Conflict, match=r"the column vip of the catalog's table cannot become boolean"):
-        hand_off(vault, NEW)
+    with pytest.raises(Conflict, match=f"the column vip of the catalog's table cannot become {wanted}"):
+        hand_off(vault, {**OLD, "vip": wanted})
     assert contents(vault.root) == before
     assert hand_off(vault).added == (2,)
 
