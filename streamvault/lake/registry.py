@@ -88,11 +88,13 @@ class RegisteredPayloads(FramedPayloads):
         starts = np.frombuffer(ends, np.int32)[payloads.offset : payloads.offset + len(payloads)]
         every = np.frombuffer(data, np.uint8)
         ids = sum(every[starts + at].astype(np.int64) << (8 * (size - 1 - at)) for at in range(1, size))
-        parts, rows = [], []
-        for number in np.unique(ids).tolist():
-            rows.append(np.flatnonzero(ids == number))
-            parts.append(self._parser(number).parse(without_header(payloads.take(numbers(rows[-1])), size)))
-        order = numbers(np.argsort(np.concatenate(rows)))
+        ids = np.where(np.isin(ids, list(self._encodings)), ids, -1)  # all unknown ones are one part
+        sorted_rows = np.argsort(ids, kind="stable")
+        present, firsts = np.unique(ids[sorted_rows], return_index=True)
+        parts = []
+        for number, rows in zip(present.tolist(), np.split(sorted_rows, firsts[1:]), strict=True):
+            parts.append(self._parser(number).parse(without_header(payloads.take(numbers(rows)), size)))
+        order = numbers(np.argsort(sorted_rows))
         columns = [pa.concat_arrays([part.columns[at] for part in parts]) for at in range(len(self._columns))]
         reasons = pa.concat_arrays([part.reasons for part in parts])
         return Parsed([column.take(order) for column in columns], reasons.take(order))

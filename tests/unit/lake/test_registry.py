@@ -27,7 +27,7 @@ from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.protobuf_payloads import protobuf_types
-from streamvault.lake.registry import RegisteredPayloads, columns_of
+from streamvault.lake.registry import RegisteredPayloads, Undecodable, columns_of
 from streamvault.lake.table import TableOptions, hive_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
 from streamvault.sources.schemas import RegistryFailed, noted_schemas
@@ -136,6 +136,17 @@ def test_no_event_stops_a_table(events: list[tuple[int, bytes]]) -> None:
     payloads = [framed(number, content) for number, content in events]
     rows = decoded(avro(NEW), ENCODINGS, *payloads)
     assert rows == [row for payload in payloads for row in decoded(avro(NEW), ENCODINGS, payload)]
+
+
+def test_events_of_ids_that_are_all_different_are_parsed_at_once() -> None:
+    schema = record(("a", "int"))
+    columns, readers, _ = columns_of(group(avro(schema)))
+    payloads = pa.array([framed(number, written(schema, {"a": number})) for number in range(2000)], pa.binary())
+    with patch("streamvault.lake.registry.Undecodable.parse", autospec=True, side_effect=Undecodable.parse) as parse:
+        found = RegisteredPayloads(columns, readers, group(avro(schema))).parse(payloads)
+    assert parse.call_count == 1
+    assert found.columns[0].to_pylist() == [0] + [None] * 1999
+    assert found.reasons.null_count == 1
 
 
 def test_a_field_that_the_newest_schema_has_lost_is_read_where_the_table_has_it() -> None:
