@@ -169,17 +169,17 @@ def _refused(place: TablePlace, wanted: Wanted | None) -> Iterator[str]:
 
 
 def _schemas(
-    origin: Origin, found: TableOptions | None, given: DdlOptions, decode: Decode
+    origin: Origin, found: TableOptions | None, given: DdlOptions, decode: Decode, warnings: list[str]
 ) -> tuple[str, Callable[[], SchemaGroup] | None]:
     """Return the name of the events' group in a Schema Registry, and what returns its encodings; None for no group.
 
     Raises:
-        Usage: an option is missing or needless.
+        Usage: an option is missing or needless. A registry never is: it may be in the environment of every handoff.
     """
     url, name = (given.registry, given.group) if isinstance(given, HandoffOptions) else (None, None)
     if decode != "registry":
         if url is not None or name is not None:
-            raise Usage("--registry and --group require --decode registry", todo="Add --decode registry.")
+            warnings.append("--registry and --group have no effect without --decode registry")
         return "", None
     if given.columns_schema is not None or given.framing not in {None, "pravega"}:
         raise Usage("--schema and --framing are not for --decode registry", todo="Omit them.")
@@ -207,14 +207,14 @@ def _options(
     decode = given.decode or (found.decode if found else "none")
     given_size = given.target_size if isinstance(given, HandoffOptions) else None
     target_size = given_size or (found.target_size if found else TARGET_SIZE)
-    group, registered = _schemas(origin, found, given, decode)
+    warnings: list[str] = []
+    group, registered = _schemas(origin, found, given, decode, warnings)
     framing = given.framing or (found.framing if found and found.decode == decode else "none")
     framing = "pravega" if group else framing
     if decode == "none" and (given.columns_schema is not None or given.event_time or framing != "none"):
         raise Usage("--schema, --framing and --event-time require --decode", todo="Add --decode.")
     if framing == "avro" != decode:
         raise Usage("--framing avro requires --decode avro", todo="Add --decode avro --schema FILE.")
-    warnings: list[str] = []
     sample = cache(lambda: list(origin.sample()))
     if found is not None and decode == found.decode:
         columns, avro = found.columns, found.avro

@@ -179,6 +179,16 @@ def test_table_restores_between_cuts_what_the_archive_does(vault: Vault) -> None
     assert restored["plain"][0] == len(events) - len(inside) // 2
 
 
+def test_registry_in_the_environment_stops_no_other_table(
+    vault: Vault, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault.export()
+    monkeypatch.setenv("STREAMVAULT_REGISTRY", "http://anna:secret@registry:1")
+    said = ran("handoff", vault.archive, "--format", "parquet", "--master", "inline")
+    assert "--registry and --group have no effect without --decode registry" in said.out + said.err
+    assert "secret" not in said.out + said.err
+
+
 def test_ddl_names_the_complete_generations(vault: Vault, ran: Ran) -> None:
     vault.export()
     hand_off(vault, format="parquet")
