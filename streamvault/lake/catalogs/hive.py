@@ -11,7 +11,7 @@ from streamvault.common.errors import Usage
 from streamvault.lake.location import TablePlace
 from streamvault.lake.reports import Engine
 from streamvault.lake.table import GENERATION, TableOptions, hive_type, trino_type
-from streamvault.layouts.keys import segment_name
+from streamvault.layouts.keys import segment_name, table_files
 from streamvault.streamstore.model import SegmentId
 
 
@@ -128,6 +128,9 @@ def table_statements(place: TablePlace, generations: Sequence[int], engine: Engi
         # the projection lists the generations; repeat the statement after each handoff
         table, listed = hive_table(place, ()), projected(generations[0], generations[-1]) if generations else {}
         return _hive(table, listed) + _grown(table, begun, place.options, engine)
+    if engine == "duckdb":  # which accepts no pattern without files
+        there = set(place.archive.store.folders(place.folder.prefix))
+        generations = [number for number in generations if table_files(number).rstrip("/") in there]
     table = hive_table(place, generations)
     created, mark, partitions = partitioned_statements(table, engine).partition(";\n")
     # the table may be there with fewer columns; partitions get those that it has when they are added

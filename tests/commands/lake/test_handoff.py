@@ -204,6 +204,13 @@ def test_ddl_names_the_complete_generations(vault: Vault, ran: Ran) -> None:
     assert f"'{vault.archive}/table/stream/generation=1/*.parquet'" in said["duckdb"]
     assert "events/0000000003.0000000006/" in ran("ddl", vault.archive, "hive", "--raw").out
     assert "no statement for raw events" in ran("ddl", vault.archive, "duckdb", "--raw", code=2).err
+    hand_off(vault, format="parquet")
+    vault.seal()
+    vault.export()
+    assert hand_off(vault, format="parquet").events == 0
+    assert "generation=3" in ran("ddl", vault.archive, "hive").out
+    duck = ran("ddl", vault.archive, "duckdb").out
+    assert [f"generation={number}/" in duck for number in (1, 2, 3)] == [True, True, False], "it accepts no empty one"
 
 
 def test_command_prints_what_it_did(vault: Vault, ran: Ran) -> None:
