@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from decimal import Context, Decimal
 from functools import lru_cache, partial
@@ -96,27 +96,26 @@ def avro_types(schema: bytes, _: str = "") -> dict[str, pa.DataType | None]:
         Usage: it is not a record schema.
     """
     try:
-        types = _fields_of(schema.decode(), recursive=True)
+        types = _fields_of(_parsed(schema.decode(), expand=True), recursive=True)
     except UnicodeDecodeError:
         raise Usage("not an Avro schema", where=str(schema[:80])) from None
     return {field: None if kind is None or unfit(kind) else kind for field, (kind, _) in types.items()}
 
 
 def _types_of(schema: str) -> dict[str, pa.DataType]:
-    return {field: kind for field, (kind, _) in _fields_of(schema).items()}
+    return {field: kind for field, (kind, _) in _fields_of(_parsed(schema, expand=True)).items()}
 
 
-def _fields_of(schema: str, *, recursive: bool = False) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
+def _fields_of(found: Any, *, recursive: bool = False) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
     """Return the type of each field of a record schema, and the field; timestamps have the schema's units.
 
     Args:
-        schema: the schema.
+        found: the schema, in which only recursive types are still named.
         recursive: recursive fields have the type None.
 
     Raises:
         Usage: as `avro_columns`.
     """
-    found = _parsed(schema, expand=True)
     if not isinstance(found, dict) or found.get("type") != "record" or not found["fields"]:
         raise Usage("the Avro schema is not of a record with fields", where=str(found)[:80])
     types: dict[str, tuple[pa.DataType, dict[str, Any]]] = {}
@@ -293,7 +292,7 @@ def _record_filler(written: dict[str, Any], reader: dict[str, Any]) -> Callable[
     fills: dict[str, tuple[str, Callable[[Any], Any]]] = {}
     for field in reader["fields"]:
         name = field["name"]
-        source = next((one for one in (name, *field.get("aliases", ())) if one in ours), None)
+        source = _source(field, ours)
         if source is None:
             defaults[name] = _default(field["type"], field.get("default"))
             continue
@@ -301,6 +300,33 @@ def _record_filler(written: dict[str, Any], reader: dict[str, Any]) -> Callable[
         if fill is not None or source != name:
             fills[name] = source, fill or (lambda value: value)
     return partial(_fill_record, defaults, fills) if defaults or fills else None
+
+
+def _source(field: dict[str, Any], ours: Container[str]) -> str | None:
+    """Return the name that a reader's field has among a writer's fields: its own or an alias; None if it has none."""
+    return next((one for one in (field["name"], *field.get("aliases", ())) if one in ours), None)
+
+
+def _with_aliases(schema: Any, reading: Any) -> Any:
+    """Return the schema of values that `_filler` has completed: what an alias names is as it was written."""
+    written, reader = _alone(schema), _alone(reading)
+    if written["type"] != reader["type"]:
+        return schema
+    if written["type"] == "record":
+        fields = {field["name"]: field for field in written["fields"]}
+        sources = [(field, _source(field, fields)) for field in reader["fields"]]
+        made = {
+            field["name"]: {
+                **fields[source],
+                "name": field["name"],
+                "type": _with_aliases(fields[source]["type"], field["type"]),
+            }
+            for field, source in sources
+            if source is not None
+        }
+        return {**written, "fields": [*{**fields, **made}.values()]}
+    inner = next((one for one in ("items", "values") if one in written), None)
+    return schema if inner is None else {**written, inner: _with_aliases(written[inner], reader[inner])}
 
 
 def _fill_record(defaults: dict[str, Any], fills: dict[str, tuple[str, Callable[[Any], Any]]], value: Any) -> Any:
@@ -363,8 +389,10 @@ class AvroPayloads:
         self, schema: str, columns: tuple[TableColumn, ...], reader: str = "", *, padded: bool = False
     ) -> None:
         self._schema, self._padded = _parsed(schema), padded
-        self._fill = _filler(_parsed(schema, expand=True), _parsed(reader, expand=True)) if reader else None
-        written, read = (_fields_of(one, recursive=True) if one else {} for one in (schema, reader))
+        own_schema, other_schema = (_parsed(one, expand=True) if one else None for one in (schema, reader))
+        self._fill = _filler(own_schema, other_schema) if reader else None
+        completed = _with_aliases(own_schema, other_schema) if reader else own_schema
+        written, read = (_fields_of(one, recursive=True) if one else {} for one in (completed, other_schema))
         self._columns = []
         for column in columns:
             kind = arrow_type(column.type)

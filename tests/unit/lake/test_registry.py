@@ -178,6 +178,27 @@ def test_units_and_scales_are_the_writers(writer: dict[str, Any], reader: dict[s
     assert decoded(avro(reader), (avro(writer),), framed(0, content)) == [{"price": value, "_error": None}]
 
 
+def test_what_an_alias_names_is_of_the_writers_unit_and_scale() -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 10}
+    old = record(
+        ("amount", {**decimal, "scale": 2}),
+        ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+        ("lines", {"type": "array", "items": record(("net", {**decimal, "scale": 2}), name="Line")}),
+    )
+    line = record(("sum", {**decimal, "scale": 4}), name="Line")
+    line["fields"][0]["aliases"] = ["net"]
+    new = record(
+        ("total", {**decimal, "precision": 12, "scale": 4}),
+        ("moment", {"type": "long", "logicalType": "timestamp-micros"}),
+        ("lines", {"type": "array", "items": line}),
+    )
+    new["fields"][0]["aliases"], new["fields"][1]["aliases"] = ["amount"], ["at"]
+    [row] = decoded(avro(new), (avro(old),), framed(0, b"\x04\x30\x39\x02\x02\x04\x30\x39\x00"))
+    moment = datetime(1970, 1, 1, 0, 0, 0, 1000)  # noqa: DTZ001
+    lines = [{"sum": Decimal("123.45")}]
+    assert row == {"total": Decimal("123.45"), "moment": moment, "lines": lines, "_error": None}
+
+
 def test_an_array_of_values_without_bytes_is_not_read() -> None:
     for empty in ("null", {"type": "record", "name": "E", "fields": []}, {"type": "fixed", "name": "F", "size": 0}):
         writer = record(("id", "int"), ("none", {"type": "array", "items": empty}))
