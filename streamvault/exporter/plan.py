@@ -382,12 +382,12 @@ def make_plan(
     metadata = (epochs, configuration, sealed)
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
     is_new = is_new or (newest is not None and noted is not None and noted != newest.reader_groups)
-    schemas = None
+    schemas = known = None if newest is None else newest.schemas
     if options.schemas:
         # after the tail was taken, so that all that the events use is there
         group = options.schema_group or described.name.stream
-        schemas = noted_schemas(options.schemas, group, None if newest is None else newest.schemas)
-    is_new = is_new or (newest is not None and schemas is not None and schemas != newest.schemas)
+        schemas = noted_schemas(options.schemas, group, known)
+    is_new = is_new or schemas != known
     # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()
     start = _start(described, store, newest, from_cut)

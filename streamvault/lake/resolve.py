@@ -187,7 +187,8 @@ def _schemas(
         noted = origin.schemas
         group = name or (found.group if found else noted.group if noted else origin.stream.stream)
     except ValueError as error:
-        raise Conflict("generations of the archive have noted different schemas", where=str(error)) from None
+        todo = "Create another table (--table NAME) with --decode none, or from the stream itself with --registry URL."
+        raise Conflict("generations of the archive have noted different schemas", where=str(error), todo=todo) from None
     if url is None and noted is None and (found is None or isinstance(given, HandoffOptions)):
         todo = "Add --registry URL, or note the schemas in the archive (export --schemas URL)."
         raise Usage("--decode registry requires --registry", todo=todo)

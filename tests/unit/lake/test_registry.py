@@ -466,6 +466,9 @@ def test_an_export_notes_what_the_registry_has_and_keeps_what_it_has_lost(tmp_pa
         export(vault, server)
     noted = [one.manifest.schemas for one in archive_of(vault.root).history().generations]
     assert [group and [one.encoding for one in group.entries] for group in noted] == [None, [0, 3], [0, 3, 4]]
+    vault.add(b"without schemas")
+    export(vault)
+    assert archive_of(vault.root).newest().schemas == noted[-1], "what was noted is kept"
     with Group(4, version=7) as server, pytest.raises(Conflict, match="encoding 4 of group has two schemas"):
         export(vault, server)
     with Group(4) as server, pytest.raises(Conflict, match="the schema groups group and an/group differ"):
