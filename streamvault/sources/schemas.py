@@ -48,7 +48,7 @@ def noted_schemas(url: str, group: str, known: SchemaGroup | None = None) -> Sch
         is_valid = parts.port != 0 and parts.hostname and not parts.query and not parts.fragment
         is_valid = is_valid and "@" not in parts.path  # what is before it would be a password with a slash
     if not is_valid or parts.scheme not in {"http", "https"}:
-        todo = "Use http://[USER:PASSWORD@]HOST:PORT or https://…; in a password, / is %2F."
+        todo = "Use http://HOST:PORT or https://…; in a password, / is %2F."
         raise Usage("not the URL of a Schema Registry", where=_shown(url), todo=todo)
     if _ask(url, group) is None:
         todo = "Name the events' group, [NAMESPACE/]GROUP."
