@@ -24,8 +24,9 @@ from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
 MOST_PARSERS = 200
 """Parsers that are kept at once."""
 
-LEAST_RECORD, MOST_RATIO = 4096, 100
-"""A compressed record may have so many bytes, and this many for each of its own: events must not fill the memory."""
+LEAST_RECORD, MOST_RATIO, MOST_RECORD = 4096, 100, 64 * 1024 * 1024
+"""A compressed record may have so many bytes, and this many for each of its own, up to the most: events must not fill
+the memory."""
 
 _TYPES: dict[str, Callable[[bytes, str], dict[str, pa.DataType | None]]] = {
     "Avro": avro_types,
@@ -170,7 +171,8 @@ class CompressedPayloads:
         reasons: list[str | None] = []
         for payload in payloads.to_pylist():
             try:
-                records.append(self._expand(payload, LEAST_RECORD + MOST_RATIO * len(payload)))
+                most = min(LEAST_RECORD + MOST_RATIO * len(payload), max(MOST_RECORD, len(payload)))
+                records.append(self._expand(payload, most))
                 reasons.append(None)
             except (NotDecoded, zlib.error, OSError, ValueError) as error:
                 reasons.append(f"not compressed as its encoding says: {error}")

@@ -206,6 +206,12 @@ def test_an_array_of_values_without_bytes_is_not_read() -> None:
         assert row["_error"].startswith("a column cannot hold")
 
 
+def test_a_compressed_record_is_not_larger_than_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.lake.registry.MOST_RECORD", 1000)
+    [row] = decoded(avro(OLD), (avro(OLD, "application/x-gzip"),), framed(0, gzip.compress(b"\x02" + bytes(2000))))
+    assert "suspiciously large" in row["_error"]
+
+
 def test_a_type_that_came_later_is_decoded_and_schemas_that_are_none_have_a_reason() -> None:
     later = (avro(record(("id", "int"), name="Later")), encoding("Avro", "shop.Order", b"{"), encoding("Any", "x", b""))
     rows = decoded(avro(OLD), later, *(framed(number, b"\x02") for number in range(3)))
