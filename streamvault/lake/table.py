@@ -8,6 +8,7 @@ The types of a table's columns, in Hive's notation, which Athena and Glue accept
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -373,7 +374,10 @@ def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
         todo = f"Begin the schema with the table's own fields: {', '.join(ours)}."
         raise Usage("the schema's fields are not those of the table, which CSV has in this order", todo=todo)
     columns = _grown_columns(options.columns, wanted.columns) if wanted.adds else options.columns
-    reader = wanted.avro if columns != options.columns else options.reader or options.avro
+    before = options.reader or options.avro
+    first, reader = (before, wanted.avro) if columns != options.columns else (wanted.avro, before)
+    if options.decode == "registry" and first and reader:  # of types that one of them lacks, the other's
+        reader = json.dumps({**json.loads(first), **json.loads(reader)})
     avro = wanted.avro or options.avro
     return options.model_copy(update={"columns": columns, "avro": avro, "reader": "" if reader == avro else reader})
 

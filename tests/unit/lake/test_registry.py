@@ -28,7 +28,7 @@ from streamvault.exporter.run import ExportRun
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.protobuf_payloads import protobuf_types
 from streamvault.lake.registry import RegisteredPayloads, Undecodable, columns_of
-from streamvault.lake.table import TableOptions, hive_type
+from streamvault.lake.table import TableOptions, Wanted, grown, hive_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
 from streamvault.sources.schemas import RegistryFailed, noted_schemas
 from testkit.servers.process import free_ports
@@ -210,6 +210,25 @@ def test_a_compressed_record_is_not_larger_than_what_is_allowed(monkeypatch: pyt
     monkeypatch.setattr("streamvault.lake.registry.MOST_RECORD", 1000)
     [row] = decoded(avro(OLD), (avro(OLD, "application/x-gzip"),), framed(0, gzip.compress(b"\x02" + bytes(2000))))
     assert "suspiciously large" in row["_error"]
+
+
+def test_defaults_of_a_later_type_hold_also_without_a_new_column() -> None:
+    first = record(("a", "int"), ("b", "int"), name="A")
+    columns, readers, _ = columns_of(group(avro(first)))
+    begun = TableOptions(
+        scope="s",
+        stream="t",
+        table="t",
+        kind="parquet",
+        decode="registry",
+        columns=columns,
+        avro=readers,
+        target_size=1,
+    )
+    both = group(avro(first), avro(record(("a", "int"), ("b", "int", 5), name="B")))
+    late = grown(begun, Wanted(*columns_of(both)[:2], adds=True))
+    assert late.columns == columns
+    assert json.loads(late.reader or late.avro).keys() == {"A", "B"}
 
 
 def test_a_type_that_came_later_is_decoded_and_schemas_that_are_none_have_a_reason() -> None:
