@@ -556,9 +556,9 @@ class _Reading(NamedTuple):
         return checked_times(pa.array(values, read_as)).cast(kind)
 
 
-def column_of(values: list[Any], kind: pa.DataType) -> tuple[pa.Array, list[bool]]:
-    """Return a field's values as a column of a type, and which of them it cannot hold (null in it)."""
-    return _column(values, _Reading(kind, kind, "", is_union=False))
+def column_of(values: list[Any], kind: pa.DataType, own: pa.DataType) -> tuple[pa.Array, list[bool]]:
+    """Return a field's values, which have a type of their own, as a column, and which it cannot hold (null in it)."""
+    return _column(values, _Reading(own, kind, "", is_union=False))
 
 
 def _column(values: list[Any], reading: _Reading) -> tuple[pa.Array, list[bool]]:
@@ -599,7 +599,9 @@ def _resolves(read_as: pa.DataType, kind: pa.DataType) -> bool:
     if pa.types.is_list(read_as) and pa.types.is_list(kind):
         return _resolves(read_as.value_type, kind.value_type)
     if pa.types.is_map(read_as) and pa.types.is_map(kind):
-        return _resolves(read_as.item_type, kind.item_type)
+        return _resolves(read_as.key_type, kind.key_type) and _resolves(read_as.item_type, kind.item_type)
+    if (read_as, kind) == (pa.float64(), pa.float32()):
+        return False  # the value would lose digits
     is_rounded = pa.types.is_integer(read_as) and pa.types.is_floating(kind)
     return is_rounded or any(is_one(read_as) and is_one(kind) for is_one in _RESOLVED)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from streamvault.lake.avro import column_of
 from streamvault.lake.payloads import NotDecoded, Parsed, also
 from streamvault.lake.table import TableColumn, arrow_type, misfit, unfit
 
-_DEEPEST = 20
+_DEEPEST, _MOST_MEMBERS = 20, 10_000
 _TIMESTAMP = "google.protobuf.Timestamp"
 _PLAIN = {
     "double": pa.float64(),
@@ -45,11 +45,8 @@ def protobuf_types(schema: bytes, message: str) -> dict[str, pa.DataType | None]
     Raises:
         Usage: the schema is not valid, or has no such message.
     """
-    return {field.name: _usable(_type_of(field, 0)) for field in _message(schema, message).fields}
-
-
-def _usable(kind: pa.DataType | None) -> pa.DataType | None:
-    return None if kind is None or unfit(kind) else kind
+    types = {field.name: _type_of(field) for field in _message(schema, message).fields}
+    return {name: None if kind is None or unfit(kind) else kind for name, kind in types.items()}
 
 
 def _message(schema: bytes, message: str) -> Any:
@@ -84,25 +81,30 @@ def _message(schema: bytes, message: str) -> Any:
         raise Usage("not a Protobuf schema", where=f"{message}: {error}"[:200]) from None
 
 
-def _type_of(field: Any, depth: int) -> pa.DataType | None:
-    """Return the type of a field's values; None if there is none."""
+def _type_of(field: Any) -> pa.DataType | None:
+    """Return the type of a field's values; None if there is none, as it contains itself or has too many members."""
+    return _inner_type(field, (), iter(range(_MOST_MEMBERS)))
+
+
+def _inner_type(field: Any, outer: tuple[str, ...], left: Iterator[int]) -> pa.DataType | None:
+    """Return the type of a field's values inside messages of these names; it takes one of what is left."""
     inner = field.message_type
-    if depth > _DEEPEST:
+    if next(left, None) is None or len(outer) > _DEEPEST or (inner is not None and inner.full_name in outer):
         return None
     if inner is not None and inner.GetOptions().map_entry:
-        key, value = (_type_of(inner.fields_by_name[name], depth + 1) for name in ("key", "value"))
+        key, value = (_inner_type(inner.fields_by_name[name], outer, left) for name in ("key", "value"))
         return None if key is None or value is None else pa.map_(key, value)
-    kind = _single(field, depth)
+    kind = _single(field, outer, left)
     return pa.list_(kind) if kind is not None and field.is_repeated else kind
 
 
-def _single(field: Any, depth: int) -> pa.DataType | None:
+def _single(field: Any, outer: tuple[str, ...], left: Iterator[int]) -> pa.DataType | None:
     inner = field.message_type
     if inner is None:
         return _PLAIN[_name_of(field)]
     if inner.full_name == _TIMESTAMP:
         return pa.timestamp("us")
-    members = [(member.name, _type_of(member, depth + 1)) for member in inner.fields]
+    members = [(member.name, _inner_type(member, (*outer, inner.full_name), left)) for member in inner.fields]
     return None if any(kind is None for _, kind in members) else pa.struct(members)
 
 
@@ -133,9 +135,11 @@ class ProtobufPayloads:
         found = _message(schema, message)
         self._make: Callable[[], Any] = GetMessageClass(found)
         self._padded = padded
-        self._columns = [
-            (found.fields_by_name.get(column.field), column.field, arrow_type(column.type)) for column in columns
-        ]
+        self._columns = []
+        for column in columns:
+            field, kind = found.fields_by_name.get(column.field), arrow_type(column.type)
+            own = None if field is None else _type_of(field)
+            self._columns.append((field, column.field, kind, kind if own is None else own))
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
@@ -152,9 +156,9 @@ class ProtobufPayloads:
             texts.append(reason)
         reasons = pa.array(texts, pa.string())
         columns = []
-        for field, name, kind in self._columns:
+        for field, name, kind, own in self._columns:
             values = [None if message is None or field is None else _value(message, field) for message in messages]
-            made, wrong = column_of(values, kind)
+            made, wrong = column_of(values, kind, own)
             columns.append(made)
             reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, kind))
         return Parsed(columns, reasons)

@@ -231,6 +231,40 @@ def test_defaults_of_a_later_type_hold_also_without_a_new_column() -> None:
     assert json.loads(late.reader or late.avro).keys() == {"A", "B"}
 
 
+def messages(**fields: tuple[tuple[str, int, str | None], ...]) -> bytes:
+    """A descriptor set of messages: their fields' names, types and the types' names."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", package="p", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    for message, members in fields.items():
+        made = file.message_type.add(name=message)
+        for number, (name, kind, named) in enumerate(members, 1):
+            made.field.add(name=name, number=number, type=kind, label=1, type_name=named)  # type: ignore[arg-type]
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def test_messages_that_contain_each_other_again_and_again_have_no_column() -> None:
+    doubled = {
+        f"M{number}": tuple((name, FIELD.TYPE_MESSAGE, f".p.M{number + 1}") for name in "lr") for number in range(19)
+    }
+    node = tuple((f"c{number}", FIELD.TYPE_MESSAGE, ".p.Node") for number in range(9))
+    last = ("v", FIELD.TYPE_INT32, None)
+    assert protobuf_types(messages(Node=(*node, last)), "p.Node") == {
+        **{name: None for name, _, _ in node},
+        "v": pa.int32(),
+    }
+    assert protobuf_types(messages(**doubled, M19=(last,)), "p.M0") == {"l": None, "r": None}
+
+
+def test_a_field_of_protobuf_is_read_as_its_writer_meant_it() -> None:
+    old = messages(M=(("at", FIELD.TYPE_INT64, None), ("x", FIELD.TYPE_DOUBLE, None), ("n", FIELD.TYPE_INT32, None)))
+    named = ("at", FIELD.TYPE_MESSAGE, ".google.protobuf.Timestamp")
+    new = messages(M=(named, ("x", FIELD.TYPE_FLOAT, None), ("n", FIELD.TYPE_INT64, None)))
+    content = b"\x08\x80\xd0\x95\xff\xbc\x31\x11" + struct.pack("<d", 0.1) + b"\x18\x05"
+    [row] = decoded(encoding("Protobuf", "p.M", new), (encoding("Protobuf", "p.M", old),), framed(0, content))
+    assert (row["at"], row["x"], row["n"]) == (None, None, 5)
+    assert row["_error"] == "at: not a timestamp of the years 1 to 9999; x: not a float"
+
+
 def test_a_type_that_came_later_is_decoded_and_schemas_that_are_none_have_a_reason() -> None:
     later = (avro(record(("id", "int"), name="Later")), encoding("Avro", "shop.Order", b"{"), encoding("Any", "x", b""))
     rows = decoded(avro(OLD), later, *(framed(number, b"\x02") for number in range(3)))
