@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property, reduce
 from typing import Any
@@ -36,7 +37,7 @@ from streamvault.lake.payloads import (
 )
 from streamvault.lake.table import TableColumn, arrow_type, has_decimals, misfit, unfit
 
-_DEEPEST = 20
+_DEEPEST, _MOST_MEMBERS = 20, 10_000
 _SCHEMA_TYPES = {"integer": pa.int64(), "number": pa.float64(), "string": pa.string(), "boolean": pa.bool_()}
 """Of a JSON Schema."""
 
@@ -366,26 +367,42 @@ def json_schema_types(schema: bytes, _: str = "") -> dict[str, pa.DataType | Non
     properties = found.get("properties") if isinstance(found, dict) else None
     if not isinstance(properties, dict):
         raise Usage("the JSON Schema is not of objects with properties", where=str(found)[:80])
-    return {name: _schema_type(inner, found, 0) for name, inner in properties.items()}
+    types: dict[str, pa.DataType | None] = {}
+    for name, inner in properties.items():
+        left = iter(range(_MOST_MEMBERS))
+        kind = _schema_type(inner, found, 0, (), left)
+        text = name.encode("utf-8", "backslashreplace").decode()  # JSON may have half of a surrogate pair
+        types[text] = kind if text == name and next(left, None) is not None else None
+    return types
 
 
-def _schema_type(schema: Any, whole: dict[str, Any], depth: int) -> pa.DataType | None:
-    while isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/") and depth < _DEEPEST:
+def _schema_type(
+    schema: Any, whole: dict[str, Any], depth: int, outer: tuple[str, ...], left: Iterator[int]
+) -> pa.DataType | None:
+    """Return the type of a schema inside those that are referred to so; it takes one of what is left."""
+    while isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/"):
+        if schema["$ref"] in outer:
+            return None
+        outer = (*outer, schema["$ref"])
         found: Any = whole
         for name in schema["$ref"][2:].split("/"):
             found = found.get(name) if isinstance(found, dict) else None
-        schema, depth = found, depth + 1
-    if not isinstance(schema, dict) or depth >= _DEEPEST:
+        schema = found
+    if not isinstance(schema, dict) or depth >= _DEEPEST or next(left, None) is None:
         return None
     kinds = schema.get("type")
     [kind, *others] = [one for one in kinds if one != "null"] or [None] if isinstance(kinds, list) else [kinds]
     if others:
         return None
     if kind == "array":
-        inner = _schema_type(schema.get("items"), whole, depth + 1)
+        inner = _schema_type(schema.get("items"), whole, depth + 1, outer, left)
         return None if inner is None else pa.list_(inner)
     if kind == "object" and isinstance(schema.get("properties"), dict):
-        members = [(name, _schema_type(one, whole, depth + 1)) for name, one in schema["properties"].items()]
+        members = [
+            (name, _schema_type(one, whole, depth + 1, outer, left))
+            for name, one in schema["properties"].items()
+            if name.isascii()
+        ]
         found = pa.struct([member for member in members if member[1] is not None and not unfit(pa.struct([member]))])
         return None if unfit(found) else found
     return _SCHEMA_TYPES.get(str(kind))

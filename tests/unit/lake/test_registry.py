@@ -265,6 +265,15 @@ def test_a_field_of_protobuf_is_read_as_its_writer_meant_it() -> None:
     assert row["_error"] == "at: not a timestamp of the years 1 to 9999; x: not a float"
 
 
+def test_a_property_whose_name_is_no_text_is_left_out() -> None:
+    integer = {"type": "integer"}
+    inner = {"type": "object", "properties": {"\ud800": integer, "x": integer}}
+    schema = json.dumps({"type": "object", "properties": {"\ud800": integer, "place": inner}}).encode()
+    columns, _, left_out = columns_of(group(encoding("Json", "x", schema)))
+    assert [(one.field, one.type) for one in columns] == [("place", "struct<x:bigint>")]
+    assert left_out == ("\\ud800",)
+
+
 def test_a_type_that_came_later_is_decoded_and_schemas_that_are_none_have_a_reason() -> None:
     later = (avro(record(("id", "int"), name="Later")), encoding("Avro", "shop.Order", b"{"), encoding("Any", "x", b""))
     rows = decoded(avro(OLD), later, *(framed(number, b"\x02") for number in range(3)))
