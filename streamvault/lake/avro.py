@@ -71,7 +71,7 @@ _FILE_BLOCK = {
     ],
 }
 _LONGEST_SCHEMA = 1024 * 1024
-_DEEPEST = 20
+_DEEPEST, _MOST_TYPES = 20, 50_000
 _EXACT = Context(prec=100)
 
 _NO_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError, NotDecoded)
@@ -189,11 +189,7 @@ def _plain(schema: dict[str, Any]) -> pa.DataType | None:
 
 def _nested(schema: dict[str, Any], depth: int) -> pa.DataType:
     if schema["type"] == "array":
-        items = schema["items"]
-        inner = _type_of(items, depth + 1)
-        if _is_empty(inner) or (isinstance(items, dict) and items.get("size") == 0):
-            raise Usage("a column cannot hold an Avro array of values without bytes", where=str(schema)[:100])
-        return pa.list_(inner)
+        return pa.list_(_type_of(schema["items"], depth + 1))
     if schema["type"] == "map":
         return pa.map_(pa.string(), _type_of(schema["values"], depth + 1))
     if schema["type"] == "record":
@@ -201,9 +197,34 @@ def _nested(schema: dict[str, Any], depth: int) -> pa.DataType:
     raise Usage("a column cannot hold this Avro type", where=str(schema)[:100])
 
 
-def _is_empty(kind: pa.DataType) -> bool:
+def _check_expanded(schema: Any) -> Any:
+    """Return a schema with named types in the place of their names, which is read in bounded time and memory.
+
+    Raises:
+        Usage: it has too many types, as each name stands for all of one; or arrays of values that take no bytes.
+    """
+    left, number = [schema], 0
+    while left:
+        one, number = left.pop(), number + 1
+        if number > _MOST_TYPES:
+            raise Usage(f"the Avro schema has more than {_MOST_TYPES:,} types when its names are replaced by them")
+        if isinstance(one, list):
+            left += one
+        elif isinstance(one, dict):
+            left += [field["type"] for field in one.get("fields", ())]
+            left += [one[name] for name in ("type", "items", "values") if name in one]
+            if one["type"] == "array" and _is_empty(one["items"]):
+                raise Usage("a column cannot hold an Avro array of values without bytes", where=str(one["items"])[:100])
+    return schema
+
+
+def _is_empty(schema: Any) -> bool:
     """Return whether values of a type take no bytes, so that a few claim billions of them."""
-    return pa.types.is_struct(kind) and all(_is_empty(member.type) for member in kind)
+    if not isinstance(schema, dict):
+        return bool(schema == "null")
+    if schema["type"] == "record":
+        return all(_is_empty(field["type"]) for field in schema["fields"])
+    return schema.get("size") == 0 if schema["type"] == "fixed" else _is_empty(schema["type"])
 
 
 def _parsed(schema: str, *, expand: bool = False) -> Any:
@@ -223,7 +244,9 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
         raise Usage("decoding Avro requires a library that is not installed", todo=todo) from None
     try:
         found = json.loads(schema)
-        return expand_schema(found) if expand else parse_schema(_as_read(parse_schema(found), count()))
+        return _check_expanded(expand_schema(found)) if expand else parse_schema(_as_read(parse_schema(found), count()))
+    except Usage:
+        raise
     except KeyError as error:
         raise Usage("not an Avro schema", where=f"{error.args[0]} is missing") from None
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
@@ -294,7 +317,10 @@ def _record_filler(written: dict[str, Any], reader: dict[str, Any]) -> Callable[
         name = field["name"]
         source = _source(field, ours)
         if source is None:
-            defaults[name] = _default(field["type"], field.get("default"))
+            try:
+                defaults[name] = _default(field["type"], field.get("default"))
+            except (AttributeError, TypeError, ValueError, LookupError):
+                raise Usage("not an Avro schema", where=f"the default of {name} is not of its type") from None
             continue
         fill = _filler(ours[source], field["type"])
         if fill is not None or source != name:

@@ -206,29 +206,52 @@ def test_an_array_of_values_without_bytes_is_not_read() -> None:
         assert row["_error"].startswith("a column cannot hold")
 
 
+def test_an_array_of_values_without_bytes_is_not_read_either_behind_a_recursive_field() -> None:
+    fields = [("next", ["null", "R"]), ("none", {"type": "array", "items": "null"})]
+    writer = record(("id", "int"), ("r", record(*fields, name="R")), name="Order")
+    [row] = decoded(avro(OLD), (avro(writer),), framed(0, b"\x02\x00" + b"\xfe" * 9 + b"\x01"))
+    assert row["_error"].startswith("a column cannot hold an Avro array of values without bytes")
+
+
+@pytest.mark.parametrize("kind", ["bytes", {"type": "record", "name": "R", "fields": [{"name": "b", "type": "bytes"}]}])
+def test_a_default_that_is_not_of_its_type_is_a_reason(kind: Any) -> None:
+    reader = record(("id", "int"), ("more", kind, "€" if kind == "bytes" else {"b": 5}))
+    [row] = decoded(avro(reader), (avro(OLD),), framed(0, b"\x02"))
+    assert row["_error"] == "not an Avro schema: the default of more is not of its type"
+
+
 def test_a_compressed_record_is_not_larger_than_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamvault.lake.registry.MOST_RECORD", 1000)
     [row] = decoded(avro(OLD), (avro(OLD, "application/x-gzip"),), framed(0, gzip.compress(b"\x02" + bytes(2000))))
     assert "suspiciously large" in row["_error"]
 
 
-def test_defaults_of_a_later_type_hold_also_without_a_new_column() -> None:
-    first = record(("a", "int"), ("b", "int"), name="A")
-    columns, readers, _ = columns_of(group(avro(first)))
-    begun = TableOptions(
-        scope="s",
-        stream="t",
-        table="t",
-        kind="parquet",
-        decode="registry",
-        columns=columns,
-        avro=readers,
-        target_size=1,
-    )
-    both = group(avro(first), avro(record(("a", "int"), ("b", "int", 5), name="B")))
-    late = grown(begun, Wanted(*columns_of(both)[:2], adds=True))
-    assert late.columns == columns
-    assert json.loads(late.reader or late.avro).keys() == {"A", "B"}
+def test_schemas_that_name_types_again_and_again_are_looked_at_in_a_moment() -> None:
+    nested: dict[str, Any] = record(("x", "int"), name="A0")
+    for number in range(1, 30):
+        nested = record(("l", nested), ("r", f"A{number - 1}"), name=f"A{number}")
+    with pytest.raises(Usage, match="the Avro schema has more than 50,000 types"):
+        columns_of(group(avro(record(("id", "int"), ("b", nested)))))
+    node = {f"c{number}": {"$ref": "#/definitions/node"} for number in range(9)}
+    definitions: dict[str, Any] = {"node": {"type": "object", "properties": {**node, "v": {"type": "integer"}}}}
+    for number in range(19):
+        inner = {"$ref": f"#/definitions/d{number + 1}"}
+        definitions[f"d{number}"] = {"type": "object", "properties": {"l": inner, "r": inner}}
+    definitions["d19"] = {"type": "integer"}
+    properties = {name: {"$ref": f"#/definitions/{name}"} for name in ("node", "d0", "d18")}
+    schema = json.dumps({"type": "object", "properties": properties, "definitions": definitions}).encode()
+    columns, _, left_out = columns_of(group(encoding("Json", "x", schema)))
+    assert {one.field: one.type for one in columns} == {"node": "struct<v:bigint>", "d18": "struct<l:bigint,r:bigint>"}
+    assert left_out == ("d0",)
+
+
+def test_a_property_whose_name_is_no_text_is_left_out() -> None:
+    integer = {"type": "integer"}
+    inner = {"type": "object", "properties": {"\ud800": integer, "x": integer}}
+    schema = json.dumps({"type": "object", "properties": {"\ud800": integer, "place": inner}}).encode()
+    columns, _, left_out = columns_of(group(encoding("Json", "x", schema)))
+    assert [(one.field, one.type) for one in columns] == [("place", "struct<x:bigint>")]
+    assert left_out == ("\\ud800",)
 
 
 def messages(**fields: tuple[tuple[str, int, str | None], ...]) -> bytes:
@@ -265,13 +288,23 @@ def test_a_field_of_protobuf_is_read_as_its_writer_meant_it() -> None:
     assert row["_error"] == "at: not a timestamp of the years 1 to 9999; x: not a float"
 
 
-def test_a_property_whose_name_is_no_text_is_left_out() -> None:
-    integer = {"type": "integer"}
-    inner = {"type": "object", "properties": {"\ud800": integer, "x": integer}}
-    schema = json.dumps({"type": "object", "properties": {"\ud800": integer, "place": inner}}).encode()
-    columns, _, left_out = columns_of(group(encoding("Json", "x", schema)))
-    assert [(one.field, one.type) for one in columns] == [("place", "struct<x:bigint>")]
-    assert left_out == ("\\ud800",)
+def test_defaults_of_a_later_type_hold_also_without_a_new_column() -> None:
+    first = record(("a", "int"), ("b", "int"), name="A")
+    columns, readers, _ = columns_of(group(avro(first)))
+    begun = TableOptions(
+        scope="s",
+        stream="t",
+        table="t",
+        kind="parquet",
+        decode="registry",
+        columns=columns,
+        avro=readers,
+        target_size=1,
+    )
+    both = group(avro(first), avro(record(("a", "int"), ("b", "int", 5), name="B")))
+    late = grown(begun, Wanted(*columns_of(both)[:2], adds=True))
+    assert late.columns == columns
+    assert json.loads(late.reader or late.avro).keys() == {"A", "B"}
 
 
 def test_a_type_that_came_later_is_decoded_and_schemas_that_are_none_have_a_reason() -> None:
