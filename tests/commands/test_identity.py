@@ -41,8 +41,9 @@ from streamvault.replication.move import _Move
 from streamvault.sources import identity
 from streamvault.sources.identity import AnotherSource
 from streamvault.sources.sources import LiveState
+from streamvault.spark.pravega_reader import PravegaStreamReader
 from streamvault.spark.pravega_sink import PravegaStreamSink
-from streamvault.spark.pravega_source import PravegaDataSource, PravegaStreamReader
+from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.streamstore.errors import NoSuchSegment, NoSuchStream
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.store import LocalTransactions

@@ -36,7 +36,7 @@ OF_STREAMS = {
 
 WALKING = {
     "streamvault/lake/origins.py": "a sample, from which columns are proposed",
-    "streamvault/spark/pravega_source.py": "Spark's partitions of a stream",
+    "streamvault/spark/pravega_reader.py": "Spark's partitions of a stream",
 }
 """The modules that look for events in a segment, besides those of `streamstore` and `sources`, and why they may."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from streamvault import rotate_stream
 from streamvault.common.errors import Conflict, Problem
-from streamvault.spark.pravega_source import DataLoss
+from streamvault.spark.pravega_reader import DataLoss
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, StreamConfiguration
 from testkit.small_archives import NAME, Vault, merge

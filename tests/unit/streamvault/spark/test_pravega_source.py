@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pyspark.sql.datasource import DataSourceReader, EqualTo, Filter, GreaterThanOrEqual, LessThan
 
 from streamvault.common.errors import Failed, Problem, Usage
-from streamvault.spark import pravega_source as segment_parts
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.spark.options import options_for, read_options, write_options
-from streamvault.spark.pravega_source import DataLoss, PravegaDataSource
+from streamvault.spark.pravega_reader import BATCH_ROWS, DataLoss
+from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamCut
@@ -246,7 +246,7 @@ def test_batches_are_bounded_in_rows_and_bytes(store: LocalStore, tmp_path: Path
     (partition,) = reader.partitions()
     sizes = [(batch.num_rows, batch["payload"].nbytes) for batch in reader.read(partition)]
     assert sum(rows for rows, _ in sizes) == 300_010
-    assert max(rows for rows, _ in sizes) <= segment_parts.BATCH_ROWS
+    assert max(rows for rows, _ in sizes) <= BATCH_ROWS
     assert max(size for _, size in sizes) <= 4 * 1024 * 1024
 
 

@@ -14,7 +14,8 @@ from pyspark.sql.datasource import EqualTo
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from streamvault.common.errors import Problem
-from streamvault.spark.pravega_source import DataLoss, PravegaDataSource, PravegaStreamReader, share_out
+from streamvault.spark.pravega_reader import DataLoss, PravegaStreamReader, share_out
+from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, Scaling, SegmentId, StreamConfiguration, StreamCut, StreamName
 from testkit.small_archives import NAME
