@@ -35,27 +35,47 @@ _TYPES: dict[str, Callable[[bytes, str], dict[str, pa.DataType | None]]] = {
 }
 
 
-def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[str, ...]]:
+def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[str, ...], tuple[str, ...]]:
     """Return the columns of a group's types; the Avro schemas to read with, by type; the fields without a column.
 
-    The newest schema of each type decides.
+    The newest schema of each type that can be understood decides. The last value is a warning for each newer one.
 
     Raises:
-        Usage: a schema is not valid, or there is no field with a column.
+        Usage: there is no field with a column.
     """
-    newest = {one.type: one for one in sorted(group.entries, key=lambda one: one.version)}
+    newest: dict[str, SchemaEntry] = {}
     types: dict[str, pa.DataType | None] = {}
-    for one in newest.values():
-        if one.format not in _TYPES:
-            raise Usage("the group's format has no columns", where=f"{one.type}: {one.format}", todo="Omit --decode.")
-        for field, kind in _TYPES[one.format](_schema_of(one), one.type).items():
+    warnings: dict[tuple[str, int], str] = {}
+    places = {name: number for number, name in enumerate(dict.fromkeys(one.type for one in group.entries))}
+    for one in sorted(group.entries, key=lambda one: (places[one.type], -one.version)):
+        if one.type in newest or (one.type, one.version) in warnings:
+            continue
+        try:
+            found = _types_of(one)
+        except Usage as error:
+            warnings[one.type, one.version] = f"version {one.version} of {one.type} gives no columns: {error}"
+            continue
+        newest[one.type] = one
+        for field, kind in found.items():
             types[field] = kind if types.get(field, kind) == kind else None
     fields = {field: hive_type(kind) for field, kind in types.items() if kind is not None}
     if not fields:
-        raise Usage("the group's schemas have no field with a column", where=group.group, todo="Omit --decode.")
+        where = "; ".join((group.group, *list(warnings.values())[:1]))
+        raise Usage("the group's schemas have no field with a column", where=where, todo="Omit --decode.")
     readers = {name: json.loads(_schema_of(one)) for name, one in newest.items() if one.format == "Avro"}
     left_out = tuple(field for field in types if field not in fields)
-    return columns_for(fields), json.dumps(readers) if readers else "", left_out
+    return columns_for(fields), json.dumps(readers) if readers else "", left_out, tuple(warnings.values())
+
+
+def _types_of(entry: SchemaEntry) -> dict[str, pa.DataType | None]:
+    """Return the type of each field of a schema; None if no column can hold it.
+
+    Raises:
+        Usage: the schema is not valid, or of a format without fields.
+    """
+    if entry.format not in _TYPES:
+        raise Usage("a format that is not decoded", where=entry.format)
+    return _TYPES[entry.format](_schema_of(entry), entry.type)
 
 
 def _schema_of(entry: SchemaEntry) -> bytes:
@@ -120,16 +140,15 @@ class RegisteredPayloads(FramedPayloads):
             raise Usage("the registry's group has no encoding of this id")
         padded, schema = bool(found.codec), _schema_of(found)
         parser: PayloadParser
+        if found.format != "Json":  # of which an event says what its fields are
+            _types_of(found)  # what it raises is the reason
         if found.format == "Avro":
-            avro_types(schema)  # what it raises is the reason
             reader = json.dumps(self._readers[found.type]) if found.type in self._readers else ""
             parser = AvroPayloads(schema.decode(), self._columns, reader, padded=padded)
         elif found.format == "Protobuf":
             parser = ProtobufPayloads(schema, found.type, self._columns, padded=padded)
-        elif found.format == "Json":
-            parser = JsonPayloads(self._columns)
         else:
-            raise Usage("a format that is not decoded", where=found.format)
+            parser = JsonPayloads(self._columns)
         if found.codec not in _CODECS:
             raise Usage("an unknown codec", where=found.codec)
         return CompressedPayloads(found.codec, parser) if padded else parser

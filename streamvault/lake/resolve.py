@@ -123,13 +123,15 @@ def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTa
         options, warnings, schemas = _options(origin, found, archive.table, given)
     place = TablePlace(database, options, archive)
     if found is None:
-        return ResolvedTable(origin, place, warnings, None, schemas)
+        return ResolvedTable(origin, place, tuple(warnings), None, schemas)
     check_same(found, options, place.location)
-    wanted = _wanted(found, given, schemas)
+    wanted = _wanted(found, given, schemas, warnings)
     return ResolvedTable(origin, place, (*warnings, *_refused(place, wanted)), wanted, schemas)
 
 
-def _wanted(found: TableOptions, given: DdlOptions, schemas: Callable[[], SchemaGroup] | None) -> Wanted | None:
+def _wanted(
+    found: TableOptions, given: DdlOptions, schemas: Callable[[], SchemaGroup] | None, warnings: list[str]
+) -> Wanted | None:
     """Return the columns that the caller's schema or registry has, for a table that exists; None if there is none.
 
     Raises:
@@ -137,7 +139,14 @@ def _wanted(found: TableOptions, given: DdlOptions, schemas: Callable[[], Schema
     """
     change = given.columns if isinstance(given, HandoffOptions) else None
     if schemas is not None and isinstance(given, HandoffOptions):
-        return Wanted(*columns_of(schemas())[:2], adds=change != "keep")
+        registered = schemas()
+        try:
+            columns, avro, _, not_understood = columns_of(registered)
+        except Usage as error:  # what the table has goes on
+            warnings.append(str(error))
+            return None
+        warnings += not_understood
+        return Wanted(columns, avro, adds=change != "keep")
     if given.columns_schema is None:
         if change == "add":
             todo = "Add --schema FILE with the new fields; columns are inferred only when a table is created."
@@ -202,7 +211,7 @@ def _schemas(
 
 def _options(
     origin: Origin, found: TableOptions | None, table: str, given: DdlOptions
-) -> tuple[TableOptions, tuple[str, ...], Callable[[], SchemaGroup] | None]:
+) -> tuple[TableOptions, list[str], Callable[[], SchemaGroup] | None]:
     """Merge the caller's options, those the table was created with, and the defaults, in this order."""
     kind = given.format or (found.kind if found else "iceberg")
     decode = given.decode or (found.decode if found else "none")
@@ -222,7 +231,8 @@ def _options(
         if isinstance(given, HandoffOptions):
             _check_columns(found)
     elif registered is not None:
-        columns, avro, left_out = columns_of(registered())
+        columns, avro, left_out, not_understood = columns_of(registered())
+        warnings += not_understood
         _warn_left_out(left_out, warnings)
     else:
         columns, avro = _columns(sample, decode, framing, given.columns_schema, warnings)
@@ -248,7 +258,7 @@ def _options(
     parser_of(options)  # raises here rather than in a task
     if found is None and decode != "none":
         check_sample(options, sample(), registered() if registered else None)
-    return options, tuple(warnings), registered
+    return options, warnings, registered
 
 
 def _check_columns(found: TableOptions) -> None:

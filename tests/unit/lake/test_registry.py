@@ -72,7 +72,7 @@ def framed(number: int, content: bytes) -> bytes:
 
 
 def decoded(newest: SchemaEntry, encodings: Encodings, *payloads: bytes) -> list[dict[str, Any]]:
-    columns, readers, _ = columns_of(group(newest))
+    columns, readers, *_ = columns_of(group(newest))
     options = TableOptions(
         scope="s",
         stream="t",
@@ -140,7 +140,7 @@ def test_no_event_stops_a_table(events: list[tuple[int, bytes]]) -> None:
 
 def test_events_of_ids_that_are_all_different_are_parsed_at_once() -> None:
     schema = record(("a", "int"))
-    columns, readers, _ = columns_of(group(avro(schema)))
+    columns, readers, *_ = columns_of(group(avro(schema)))
     payloads = pa.array([framed(number, written(schema, {"a": number})) for number in range(2000)], pa.binary())
     with patch("streamvault.lake.registry.Undecodable.parse", autospec=True, side_effect=Undecodable.parse) as parse:
         found = RegisteredPayloads(columns, readers, group(avro(schema))).parse(payloads)
@@ -150,7 +150,7 @@ def test_events_of_ids_that_are_all_different_are_parsed_at_once() -> None:
 
 
 def test_a_field_that_the_newest_schema_has_lost_is_read_where_the_table_has_it() -> None:
-    columns, _, _ = columns_of(group(avro(NEW)))
+    columns, *_ = columns_of(group(avro(NEW)))
     newest = json.dumps({"shop.Order": record(("id", "long"))})
     parser = RegisteredPayloads(columns, newest, group(avro(NEW), avro(OLD)))
     found = parser.parse(pa.array([framed(0, written(NEW, {**VALUE, "id": 7, "country": "FR"})), framed(1, b"\x04")]))
@@ -240,7 +240,7 @@ def test_schemas_that_name_types_again_and_again_are_looked_at_in_a_moment() -> 
     definitions["d19"] = {"type": "integer"}
     properties = {name: {"$ref": f"#/definitions/{name}"} for name in ("node", "d0", "d18")}
     schema = json.dumps({"type": "object", "properties": properties, "definitions": definitions}).encode()
-    columns, _, left_out = columns_of(group(encoding("Json", "x", schema)))
+    columns, _, left_out, _ = columns_of(group(encoding("Json", "x", schema)))
     assert {one.field: one.type for one in columns} == {"node": "struct<v:bigint>", "d18": "struct<l:bigint,r:bigint>"}
     assert left_out == ("d0",)
 
@@ -249,7 +249,7 @@ def test_a_property_whose_name_is_no_text_is_left_out() -> None:
     integer = {"type": "integer"}
     inner = {"type": "object", "properties": {"\ud800": integer, "x": integer}}
     schema = json.dumps({"type": "object", "properties": {"\ud800": integer, "place": inner}}).encode()
-    columns, _, left_out = columns_of(group(encoding("Json", "x", schema)))
+    columns, _, left_out, _ = columns_of(group(encoding("Json", "x", schema)))
     assert [(one.field, one.type) for one in columns] == [("place", "struct<x:bigint>")]
     assert left_out == ("\\ud800",)
 
@@ -290,7 +290,7 @@ def test_a_field_of_protobuf_is_read_as_its_writer_meant_it() -> None:
 
 def test_defaults_of_a_later_type_hold_also_without_a_new_column() -> None:
     first = record(("a", "int"), ("b", "int"), name="A")
-    columns, readers, _ = columns_of(group(avro(first)))
+    columns, readers, *_ = columns_of(group(avro(first)))
     begun = TableOptions(
         scope="s",
         stream="t",
@@ -414,7 +414,7 @@ def test_a_field_that_no_column_can_hold_is_left_out() -> None:
         "loop": {"$ref": "#/definitions/loop"},
     }
     schema = json.dumps({"type": "object", "properties": properties, "definitions": definitions}).encode()
-    columns, _, left_out = columns_of(group(encoding("Json", "Order", schema)))
+    columns, _, left_out, _ = columns_of(group(encoding("Json", "Order", schema)))
     assert {column.field: column.type for column in columns} == {
         "id": "bigint",
         "place": "struct<x:double>",
@@ -439,6 +439,36 @@ def test_a_field_that_no_column_can_hold_is_left_out() -> None:
 def test_schemas_without_columns_are_refused(schema: SchemaEntry) -> None:
     with pytest.raises(Usage):
         columns_of(group(schema))
+
+
+BROKEN = (
+    ("Avro", b"{", "not an Avro schema: "),
+    ("Avro", b'"int"', "the Avro schema is not of a record with fields: "),
+    ("Protobuf", b"\xff", "not a Protobuf schema: "),
+    ("Json", b"[]", "the JSON Schema is not of objects with properties: "),
+    ("Custom", b"", "a format that is not decoded: "),
+)
+
+
+@pytest.mark.parametrize(("kind", "schema", "reason"), BROKEN)
+def test_a_schema_that_cannot_be_understood_stops_no_other_type(kind: str, schema: bytes, reason: str) -> None:
+    broken = encoding(kind, "Other", schema)
+    columns, _, _, warnings = columns_of(group(avro(NEW), broken, broken.model_copy(update={"codec": "x"})))
+    assert [one.field for one in columns] == ["id", "country", "tags"]
+    (warning,) = warnings
+    assert warning.startswith(f"version 0 of Other gives no columns: {reason}")
+    rows = decoded(avro(NEW), (avro(NEW), broken), framed(0, written(NEW, VALUE)), framed(1, b"\x02"))
+    assert rows[0] == {**VALUE, "_error": None}
+    assert rows[1]["id"] is None
+    assert rows[1]["_error"].startswith("not a JSON object" if kind == "Json" else reason)
+
+
+def test_columns_are_of_the_newest_schema_of_a_type_that_can_be_understood() -> None:
+    newer = encoding("Avro", "shop.Order", b"{").model_copy(update={"version": 1})
+    columns, readers, _, warnings = columns_of(group(avro(NEW), newer))
+    assert [one.field for one in columns] == ["id", "country", "tags"]
+    assert json.loads(readers) == {"shop.Order": NEW}
+    assert len(warnings) == 1
 
 
 class Registry(RawHttpServer):
