@@ -9,13 +9,14 @@ payloads are copied once, from the segment's bytes into a column.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamvault.common.errors import Damaged, Problem, Usage
+from streamvault.common.errors import Damaged, Overtaken, Problem, Usage
 from streamvault.common.options import verb
 from streamvault.common.units import count_text
 from streamvault.lake.payloads import integers, numbers, text, texts
@@ -244,6 +245,7 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
         Usage: an unknown column, or the archive is of a byte stream.
         Damaged: the manifests are not valid; while batches are read: an object is missing or changed. The error says
             how many events of the damaged range were returned before.
+        Overtaken: while batches are read: a range expired, or was merged after some of its events were returned.
     """
     schema = schema_of(options.columns)
     source = Archive.open(archive)
@@ -263,6 +265,10 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
     return ArrowEvents(schema, batches)
 
 
+class Expired(Overtaken):
+    """A range expired from its archive after it was chosen and before it was read."""
+
+
 def read_part(
     stream: StreamName,
     part: damage.ArchivedPart,
@@ -274,10 +280,13 @@ def read_part(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a range's events as batches of the schema; see `read_archive` for what is verified, and when.
 
-    For ``first``, see `event_batches`.
+    If generations were merged since the range was chosen, it is read from the merged one. For ``first``, see
+    `event_batches`.
 
     Raises:
         Damaged: an object is missing or changed; says how many of the range's events were yielded before.
+        Expired: the range has expired since it was chosen.
+        Overtaken: generations were merged after some of the range's events had been yielded.
     """
     count = 0
     try:
@@ -288,7 +297,36 @@ def read_part(
     except NotAnEvent:
         raise _naming_returned(damage.damaged_range(part), count) from None
     except Damaged as damaged:
-        raise _naming_returned(damaged, count) from None
+        held = _in_force(stream, part)
+        if held == [part]:
+            raise _naming_returned(damaged, count) from None
+        if count:
+            what = f"generations were merged while they were read, after {count_text(count, 'event')} of a range"
+            raise Overtaken(what, where=damaged.where, todo="Read again, from the merged generation.") from None
+        for one in held:
+            yield from read_part(stream, one, schema=schema, window=window, verify=verify, first=first)
+
+
+def _in_force(stream: StreamName, part: damage.ArchivedPart) -> list[damage.ArchivedPart]:
+    """Return where an archive has the bytes of a part now: the part itself, unless it was merged meanwhile.
+
+    Raises:
+        Expired: it has expired.
+        NoSuchArchive: the archive was deleted.
+    """
+    archive = Archive(part.address.root, stream)
+    held = [
+        replace(part, layout=layout, row=row, start=max(part.start, row.start), end=min(part.end, row.end))
+        for layout, row in archive.history().ranges(part.segment)
+        if row.start < part.end and part.start < row.end
+    ]
+    if sum(one.end - one.start for one in held) < part.end - part.start:
+        raise Expired(
+            "a range expired from the archive before it was read",
+            where=f"{archive.uri}, bytes {part.start} to {part.end} of segment {part.segment}",
+            todo="Read again what is left; a hold ('streamvault hold') keeps generations from expiring.",
+        )
+    return held
 
 
 def _naming_returned(damaged: Damaged, count: int) -> Damaged:

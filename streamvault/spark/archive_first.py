@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Conflict
-from streamvault.lake.read import read_part
+from streamvault.lake.read import Expired, read_part
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import by_segment, check_boundaries, select_parts
 from streamvault.sources.archive_comparison import check_continues
@@ -34,6 +34,7 @@ from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut, Str
 from streamvault.streamstore.store import StreamStore
 
 _ANOTHER = "Give the archive of this very stream, or start the query with another checkpoint."
+_REMAINING = "Start the query again with failOnDataLoss false to read the remaining events."
 
 
 class ArchiveFirstReader(PravegaStreamReader):
@@ -97,8 +98,15 @@ class ArchiveFirstReader(PravegaStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's events."""
         if isinstance(partition, PartPartition) and isinstance(partition.part, ArchivedPart):
-            return read_part(self._reading.stream, partition.part, schema=self._schema)
+            return self._archived(partition.part)
         return super().read(partition)
+
+    def _archived(self, part: ArchivedPart) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from read_part(self._reading.stream, part, schema=self._schema)
+        except Expired as expired:
+            if self._reading.fail_on_data_loss:
+                raise DataLoss(expired.what, where=expired.where, todo=_REMAINING) from None
 
     def _archive(self) -> ArchiveState:
         """Return the archive as it is now; its manifests are read only if there is another generation."""
@@ -177,6 +185,6 @@ class ArchiveFirstReader(PravegaStreamReader):
             raise DataLoss(
                 "events to be read have expired from the archive, or were never in it",
                 where=f"{state.archive.uri}, which begins at {head.to_json()}",
-                todo="Set failOnDataLoss to false to read the remaining events.",
+                todo=_REMAINING,
             )
         return later_of(state.described, begin, head)

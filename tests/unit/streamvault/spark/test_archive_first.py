@@ -10,12 +10,16 @@ import pytest
 
 from streamvault import rotate_stream
 from streamvault.common.errors import Conflict, Problem
+from streamvault.common.progress import Progress
+from streamvault.lake.read import Expired, read_part
+from streamvault.manifests.merging import delete_replaced
+from streamvault.runner.inline import InlineRunner
 from streamvault.spark.pravega_reader import DataLoss
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import KeyRange, StreamConfiguration
-from testkit.small_archives import NAME, Vault, merge
+from testkit.small_archives import NAME, Vault, archive_of, merge
 from testkit.streams import append_events
-from tests.spark_reads import FIRST, source, text
+from tests.spark_reads import FIRST, events_in, source, text
 from tests.unit.streamvault.spark.test_pravega_stream import Following, check_order
 
 ARCHIVED = "archived"
@@ -162,6 +166,41 @@ def test_expired_generations_are_data_loss(vault: Vault) -> None:
     assert queries["false"].reader.partitions(queries["false"].at, planned) == []
     assert payloads_in(queries["false"].follow()) == [b"2"]
     assert payloads_in(follow(vault).follow()) == [b"2"], "a new query begins where the archive does"
+
+
+@pytest.mark.parametrize("layout", ["chunks", "events"])
+@pytest.mark.parametrize("may", ["true", "false"])
+def test_range_that_expires_before_its_task_reads_it_is_data_loss(vault: Vault, layout: str, may: str) -> None:
+    vault.create()
+    for turn in range(3):
+        vault.add(b"%d" % turn)
+        vault.export(layout)
+    query = follow(vault, failOnDataLoss=may)
+    end = query.reader.latestOffset(query.at, query.limit)
+    parts = query.reader.partitions(query.at, end)
+    rotate_stream(vault.uri(), vault.root, keep=1, master="inline[1]")
+    if may == "true":
+        with pytest.raises(DataLoss, match="a range expired from the archive before it was read") as lost:
+            events_in(query.reader.read(parts[0]))
+        assert "\n" not in str(lost.value)
+        assert "failOnDataLoss" in str(lost.value)
+    else:
+        assert [events_in(query.reader.read(part)) for part in parts[:2]] == [[], []]
+    assert [payload for _, payload in events_in(query.reader.read(parts[2]))] == [b"2"]
+    with pytest.raises(Expired, match="a hold"):
+        list(read_part(NAME, parts[0].part))
+
+
+def test_range_that_is_merged_before_its_task_reads_it_is_read(vault: Vault) -> None:
+    events = grow(vault)
+    query = follow(vault)
+    end = query.reader.latestOffset(query.at, query.limit)
+    parts = query.reader.partitions(query.at, end)
+    merge(vault, 1, 3)
+    delete_replaced(archive_of(vault.root), lambda: InlineRunner(1), Progress())
+    found = [event for part in parts for event in events_in(query.reader.read(part))]
+    query.at = end
+    assert sorted([*found, *(event for batch in query.follow() for event in batch)]) == events
 
 
 @pytest.mark.parametrize("may", ["true", "false"])
