@@ -232,6 +232,8 @@ def import_stream(
     layout: Literal['table'] | None = ...,
     table: str | None = ...,
     reader_groups: bool = ...,
+    schemas: str | None = ...,
+    schema_group: str | None = ...,
     wait_for_warm: bool = ...,
     again: bool = ...,
     skip_damaged: bool = ...,

@@ -30,6 +30,7 @@ def _show(results: Results, report: ImportReport) -> None:
             "bytes": exact_text(report.bytes),
             "of these": earlier_text(report, "restored"),
             "segments": f"{report.segments:,} in {count_text(report.epochs, 'epoch')}",
+            "schemas": report.encodings and _schemas_text(report),
             "gaps": report.gaps and f"{len(report.gaps):,}",
             **cost_fields(report.cost),
             "time": time_text(report),
@@ -49,6 +50,11 @@ def _show(results: Results, report: ImportReport) -> None:
             f"moved: in epoch {moved.epoch} the key-range boundary {moved.source_position!r} is at "
             f"{moved.target_position!r} ({moved.ulps} ulps), so that segments keep their numbers"
         )
+
+
+def _schemas_text(report: ImportReport) -> str:
+    done = "to register" if report.dry_run else "registered"
+    return f"{count_text(report.encodings, 'encoding')}, {report.registered:,} of them {done}"
 
 
 def _outcome(report: ImportReport) -> str:

@@ -37,6 +37,7 @@ from streamvault.runner.runner import Runner
 from streamvault.sources.archive_comparison import StillHeld, bytes_before, check_gaps, held_below, never_archived
 from streamvault.sources.reader import estimate_parts
 from streamvault.sources.reader_groups import reported_groups
+from streamvault.sources.schemas import RegistryGroup
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
@@ -103,12 +104,14 @@ class Export:
         name: the stream.
         root: the archive's root; of a line, the line's.
         options: as given by the user.
+        registry: the group whose schemas are recorded; None for none.
     """
 
     source: StoreAddress
     name: StreamName
     root: RootAddress
     options: ExportOptions
+    registry: RegistryGroup | None
 
     @classmethod
     def of(cls, stream: str, root: str, options: ArchivingOptions) -> Self:
@@ -133,7 +136,8 @@ class Export:
         )
         check_window(options.window, layout.min_window(options.range_size or RANGE_SIZE))
         address = address.with_data_class(options.storage_class)
-        return cls(source, name, address, exporting)
+        registry = RegistryGroup(options.schemas, options.schema_group or name.stream) if options.schemas else None
+        return cls(source, name, address, exporting, registry)
 
     def archive(self) -> Archive:
         """Open the archive."""
@@ -163,9 +167,9 @@ def export_next(
     with export.source.open() as store:
         options = with_ends(export.options, store, export.name)
         if dry_run:
-            return _rehearse(archive, store, options, began)
+            return _rehearse(export, store, options, began)
         plan_began = time.monotonic()
-        planned = settle_plan(archive, store, options)
+        planned = settle_plan(archive, store, options, export.registry)
         warnings = [
             *_warnings(planned, options),
             *_unknown_groups(planned.plan),
@@ -274,8 +278,9 @@ def _unchanged(
     )
 
 
-def _rehearse(archive: Archive, store: StreamStore, options: ExportOptions, began: float) -> ExportReport:
-    drafted = draft_plan(archive, store, options)
+def _rehearse(export: Export, store: StreamStore, options: ExportOptions, began: float) -> ExportReport:
+    archive = export.archive()
+    drafted = draft_plan(archive, store, options, export.registry)
     _check_window(drafted, options)
     plan, newest = drafted.plan, drafted.newest
     parts, exact = estimate_parts(store, plan, options.largest_event) if plan else ([], True)

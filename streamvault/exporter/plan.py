@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamvault.common.errors import Conflict, Overtaken, Usage
 from streamvault.common.units import now_utc, size_text
@@ -27,7 +27,7 @@ from streamvault.manifests.plan import (
 from streamvault.sources.archive_comparison import check_continues
 from streamvault.sources.identity import check_gone, check_same_stream, replaced, take_witness
 from streamvault.sources.reader_groups import SourceGroup, source_groups
-from streamvault.sources.schemas import noted_schemas
+from streamvault.sources.schemas import RegistryGroup
 from streamvault.streamstore.cuts import is_before, live_ends, parse_cut, sealed_ends, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import ContentKind, StreamCut, StreamDescription, StreamName
@@ -223,15 +223,23 @@ class PlannedGeneration:
         return {"resumes": resumes, "gave_up": describe_options(self.gave_up)}
 
 
-def settle_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> PlannedGeneration:
+def settle_plan(
+    archive: Archive, store: StreamStore, options: ExportOptions, registry: RegistryGroup | None = None
+) -> PlannedGeneration:
     """Return the plan of the unfinished generation, or create the next one, create-only.
+
+    Args:
+        archive: the archive.
+        store: the stream's store.
+        options: the options; `SEGMENT_END` in their cuts was replaced.
+        registry: the group whose schemas are noted with a new plan; None for none.
 
     Raises:
         InvalidCut, Usage: a cut is not valid, or the archive has another content, or the unfinished plan other options.
         Conflict: the stream is not the one archived or planned, or is not a user's stream; or a plan cannot be given
             up, as all of it is archived.
     """
-    return settle(archive, lambda: draft_plan(archive, store, options))
+    return settle(archive, lambda: draft_plan(archive, store, options, registry))
 
 
 def settle(archive: Archive, draft: Callable[[], PlannedGeneration]) -> PlannedGeneration:
@@ -271,8 +279,10 @@ def settle(archive: Archive, draft: Callable[[], PlannedGeneration]) -> PlannedG
         remove_work(archive.place, plan.span)
 
 
-def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> PlannedGeneration:
-    """Return what `settle_plan` would do next, and write nothing.
+def draft_plan(
+    archive: Archive, store: StreamStore, options: ExportOptions, registry: RegistryGroup | None = None
+) -> PlannedGeneration:
+    """Return what `settle_plan` would do next, given its arguments, and write nothing.
 
     Returns:
         The unfinished plan (`PlannedGeneration.resumed`), or a draft of the next one. If `gave_up` is set, the draft
@@ -302,12 +312,12 @@ def draft_plan(archive: Archive, store: StreamStore, options: ExportOptions) -> 
         check_can_restart(found, options, newest, archive.uri)
         options = compressed_alike(options, found, newest)
     try:
-        plan = make_plan(described, store, newest, options, archive, groups)
+        plan = make_plan(described, store, newest, options, archive, Beside(groups, registry))
     except Conflict:
         if archive.listing().newest < generation:
             raise
         # Another run has published the generation meanwhile, and may have truncated the source to its end.
-        return draft_plan(archive, store, options)
+        return draft_plan(archive, store, options, registry)
     return PlannedGeneration(plan, newest, attempt, gave_up=found, fingerprint=fingerprint)
 
 
@@ -346,13 +356,25 @@ def record_end(archive: Archive, plan: Plan, attempt: int, reason: str = "") -> 
         raise Overtaken(f"another run has abandoned this generation's plan ({given_up})", where=where)
 
 
+class Beside(NamedTuple):
+    """What a plan notes beside the stream.
+
+    Attributes:
+        groups: the reader groups, seen before the stream was described; None for none.
+        registry: the group whose schemas are noted, if there is something new or none are noted yet; None for none.
+    """
+
+    groups: Sequence[SourceGroup] | None = None
+    registry: RegistryGroup | None = None
+
+
 def make_plan(
     described: StreamDescription,
     store: StreamStore,
     newest: Manifest | None,
     options: ExportOptions,
     archive: Archive | None = None,
-    groups: Sequence[SourceGroup] | None = None,
+    beside: Beside | None = None,
 ) -> Plan | None:
     """Return the plan that follows the newest generation; None if there is nothing new.
 
@@ -362,7 +384,7 @@ def make_plan(
         newest: the manifest of the newest generation; None if this is the first.
         options: the options; `SEGMENT_END` in their cuts was replaced.
         archive: the archive, with whose data the stream is compared where the witness has nothing; None for a table.
-        groups: the reader groups to note, seen before the stream was described; None for none.
+        beside: what is noted beside the stream; None for nothing.
 
     Raises:
         InvalidCut, Usage: a cut is not valid, or the archive has another content.
@@ -378,15 +400,14 @@ def make_plan(
     epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
     configuration = Configuration.of(described.configuration)
     sealed = described.sealed and to == described.tail
+    groups, registry = beside or Beside()
     noted = None if groups is None else tuple(group.entry(described) for group in groups)
     metadata = (epochs, configuration, sealed)
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
     is_new = is_new or (newest is not None and noted is not None and noted != newest.reader_groups)
     schemas = known = None if newest is None else newest.schemas
-    if options.schemas:
-        # after the tail was taken, so that all that the events use is there
-        group = options.schema_group or described.name.stream
-        schemas = noted_schemas(options.schemas, group, known)
+    if registry is not None and (is_new or known is None):
+        schemas = registry.noted(known)  # after the tail was taken, so that all that the events use is there
     is_new = is_new or schemas != known
     # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()

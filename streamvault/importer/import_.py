@@ -19,6 +19,7 @@ from streamvault.importer.plan import RestorePlan, check_filler, plan_restore, s
 from streamvault.importer.reader_groups import ArchivedGroups, group_warnings
 from streamvault.importer.reports import ImportOptions, ImportReport, Numbers, Offsets, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
+from streamvault.importer.schemas import ArchivedSchemas
 from streamvault.importer.target import TargetTaken, unfinished_import
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.history import check_boundaries, select_parts
@@ -193,6 +194,15 @@ def warnings_of(planned: PlannedRestore, gaps: Sequence[GapReport], moment: date
         )
 
 
+def _resumed_warning(archive: Archive, begun: PlannedRestore | None) -> Iterator[str]:
+    """Warn of generations that an unfinished import does not restore."""
+    if begun and (newest := archive.generations()[-1]) > begun.plan.generation:
+        yield (
+            f"the archive has generation {newest}, but the unfinished import is resumed up to generation "
+            f"{begun.plan.generation}, as it was started"
+        )
+
+
 def _retention_warning(plan: RestorePlan) -> Iterator[str]:
     """Warn of events that the store may delete under the restored retention policy."""
     policy = plan.configuration.retention
@@ -270,6 +280,10 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         reader_groups: also create the reader groups that the newest restored generation has noted (see
             `export_stream`), in the stream's scope, each with its name, where it was then. A group that is there
             already stays as it is. Offsets must be kept.
+        schemas: URL of a Pravega Schema Registry: before the stream is created, also register the schemas that the
+            archive has noted (see `export_stream`), so that the ids in its events mean the same there. The group must
+            not exist, or have the same schemas at the same ids, or the first of them.
+        schema_group: the group, ``[NAMESPACE/]GROUP``; None for the name of the archive's.
         wait_for_warm: wait for objects that S3 is restoring from an archive class (see `warm_archive`).
         again: if the stream was restored from this archive before, read it back and verify it.
         skip_damaged: read the whole archive first, and restore it without what is damaged, which becomes gaps. The
@@ -299,16 +313,13 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         history.check_fingerprints(options.fingerprints, source.uri)
         check_boundaries(history.stream, selection.parts)
         groups = ArchivedGroups.of(selection, plan, target, wanted=options.reader_groups)
+        schemas = ArchivedSchemas.of(selection.source, options)
         gaps = selection.gaps(plan)
-        warnings = [*warnings_of(planned, gaps, at)]
-        if begun and (newest := source.generations()[-1]) > plan.generation:
-            warnings.append(
-                f"the archive has generation {newest}, but the unfinished import is resumed up to generation "
-                f"{plan.generation}, as it was started"
-            )
+        warnings = [*warnings_of(planned, gaps, at), *_resumed_warning(source, begun)]
         for warning in warnings:
             progress.warn(warning)
         report = replace(_report(stream, planned, at), gaps=gaps, warnings=tuple(warnings))
+        report = schemas.reported(report) if schemas else report
         run = ImportRun(target, plan, window=options.window, read_back=options.read_back)
         restored = None if unfinished is None else run.find_finished()
         if restored is not None and is_own_name:
@@ -333,6 +344,8 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
             )
         if source.root.scheme.may_be_cold and not (unchanged or source.table):
             _refuse_cold(selection, wait=options.wait_for_warm, progress=progress)
+        if schemas is not None:
+            schemas.register()
         waited = 0.0
         if restored is None or options.again:
             with open_runner(options.master, RESTORE_TASKS) as runner:

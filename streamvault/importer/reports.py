@@ -114,6 +114,16 @@ class ImportOptions(RestoreOptions, Distributed, Rehearsed):
         bool,
         Field(description="Also create the reader groups that 'export --reader-groups' recorded, at those positions."),
     ] = False
+    schemas: Annotated[
+        str | None,
+        Field(description="Also register the schemas that 'export --schemas' recorded, in a Pravega Schema Registry."),
+        CommandLine(metavar="http://[USER:PASSWORD@]HOST:PORT", environment=False),  # export has it for another reason
+    ] = None
+    schema_group: Annotated[
+        str | None,
+        Field(description="The group to register them in. [default: that of the archive]"),
+        CommandLine(metavar="[NAMESPACE/]GROUP", environment=False),
+    ] = None
     wait_for_warm: Annotated[
         bool, Field(description="Wait for objects that S3 is restoring from an archive class.")
     ] = False
@@ -199,6 +209,8 @@ class ImportReport(NewStreamReport):
         verified: True if every range was compared with the archive, or would be.
         events: events in the restored stream.
         reader_groups: the reader groups that the generation has noted, if they were asked for.
+        encodings: ids of the archive's events in the Schema Registry, if their schemas were to be registered.
+        registered: how many of these ids the registry did not have.
         gaps: bytes that the archive does not have.
         filled: where the restored stream has filler in their place, in its offsets and the archive's segments; `reason`
             says what that is. An archive of the stream has this, too: in its tags, and in the notes of a check.
@@ -215,6 +227,8 @@ class ImportReport(NewStreamReport):
     verified: bool = False
     events: int = 0
     reader_groups: tuple[CarriedGroup, ...] = ()
+    encodings: int = 0
+    registered: int = 0
     gaps: tuple[GapReport, ...] = ()
     filled: tuple[GapReport, ...] = ()
     findings: tuple[str, ...] = ()

@@ -41,7 +41,7 @@ from streamvault.lake.task import check_sample
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sources.schemas import noted_schemas
+from streamvault.sources.schemas import RegistryGroup
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.uri import is_stream, open_stream, parse_stream
 
@@ -202,11 +202,14 @@ def _schemas(
         todo = "Add --registry URL, or note the schemas in the archive (export --schemas URL)."
         raise Usage("--decode registry requires --registry", todo=todo)
 
+    registry = None if url is None else RegistryGroup(url, group)
+
     def schemas() -> SchemaGroup:
         held = SchemaGroup(group=group, entries=()) if noted is None else noted
-        return held if url is None else noted_schemas(url, group, noted)
+        return held if registry is None else registry.noted(noted)
 
-    return group, schemas
+    # all events of an archive's generations are older; a stream may have got others, with new encodings, since
+    return group, cache(schemas) if origin.kind == "archive" else schemas
 
 
 def _options(

@@ -224,53 +224,86 @@ class GroupEntry(Model):
         return self
 
 
-class SchemaEntry(Model):
-    """A version of a schema and a codec: what an encoding id in an event's header stands for.
+class SchemaVersion(Model):
+    """A version of a schema of a group of Pravega's Schema Registry.
 
     `type` is the record's name and `format` the kind of its schema, as the registry has them. `data` is the schema's
-    bytes in base64, and `codec` how payloads are compressed, empty if they are not.
+    bytes in base64.
     """
 
-    encoding: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
     type: Annotated[str, Field(max_length=1000)]
     format: Annotated[str, Field(min_length=1, max_length=100)]
     version: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
-    data: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=MAX_SCHEMA_BYTES)]
+    data: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=MAX_SCHEMA_BYTES)]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What the version is called in its group."""
+        return self.format, self.type, self.version
+
+
+class SchemaEntry(SchemaVersion):
+    """A version of a schema and a codec: what an encoding id in an event's header stands for.
+
+    `codec` is how payloads are compressed, empty if they are not.
+    """
+
+    encoding: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
     codec: Annotated[str, Field(max_length=100)] = ""
 
 
 class SchemaGroup(Model):
-    """The encodings of a group of Pravega's Schema Registry after a generation's tail was taken, by id."""
+    """The encodings of a group of Pravega's Schema Registry after a generation's tail was taken, by id.
+
+    `unused` are the schemas without an encoding, and `settings` the group's other properties, as the registry's JSON.
+    Earlier releases have noted neither.
+    """
 
     group: Annotated[str, Field(min_length=1, max_length=1000)]
     entries: Annotated[tuple[SchemaEntry, ...], Field(max_length=MAX_SCHEMAS)]
+    unused: Annotated[tuple[SchemaVersion, ...], Field(max_length=MAX_SCHEMAS)] = ()
+    settings: Annotated[str, Field(max_length=MAX_SCHEMA_BYTES)] = ""
 
     @model_validator(mode="after")
     def _is_sorted(self) -> Self:
         found = [one.encoding for one in self.entries]
         if found != sorted(set(found)):
             raise ValueError("encodings are not sorted, each once")
-        if sum(len(one.data) for one in self.entries) > MAX_GROUP_BYTES:
+        if sum(len(one.data) for one in (*self.entries, *self.unused)) > MAX_GROUP_BYTES:
             raise ValueError(f"the schemas of {self.group} have more than {MAX_GROUP_BYTES} bytes in base64")
         return self
 
     @classmethod
     def union(cls, groups: Iterable[SchemaGroup | None]) -> SchemaGroup | None:
-        """Return the encodings of several generations; None if none of them has noted any.
+        """Return the encodings of several generations, oldest first; None if none of them has noted any.
 
         Raises:
-            ValueError: two have different groups, or different schemas for the same encoding, as of a registry that
-                was set up anew.
+            ValueError: two have different groups, or different schemas for the same encoding or version, as of a
+                registry that was set up anew.
         """
         noted = [group for group in groups if group is not None]
+        if not noted:
+            return None
         entries: dict[int, SchemaEntry] = {}
+        unused: dict[tuple[str, str, int], SchemaVersion] = {}
+        versions: dict[tuple[str, str, int], str] = {}
         for group in noted:
             if group.group != noted[0].group:
                 raise ValueError(f"the schema groups {noted[0].group} and {group.group} differ")
             for entry in group.entries:
                 if entries.setdefault(entry.encoding, entry) != entry:
                     raise ValueError(f"encoding {entry.encoding} of {group.group} has two schemas")
-        return cls(group=noted[0].group, entries=tuple(entries[key] for key in sorted(entries))) if noted else None
+            unused.update((one.key, one) for one in group.unused)
+            for one in (*group.entries, *group.unused):
+                if versions.setdefault(one.key, one.data) != one.data:
+                    raise ValueError(f"version {one.version} of {one.type} in {group.group} has two schemas")
+        used = {one.key for one in entries.values()}
+        return cls(
+            group=noted[0].group,
+            entries=tuple(entries[number] for number in sorted(entries)),
+            unused=tuple(unused[key] for key in sorted(unused) if key not in used),
+            settings=next((one.settings for one in reversed(noted) if one.settings), ""),
+        )
 
 
 class Witness(Model):
@@ -373,6 +406,9 @@ class GenerationModel(File):
         for one in (document, *document.get("replaces", ())):
             if one["reader_groups"] is None:
                 del one["reader_groups"]
+        for name in ("unused", "settings") if "schemas" in document else ():
+            if not document["schemas"][name]:
+                del document["schemas"][name]
         return document
 
     @property

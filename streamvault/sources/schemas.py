@@ -2,147 +2,228 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
 from base64 import b64encode
-from contextlib import closing, suppress
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import ValidationError
 
-from streamvault.common.at_once import AT_ONCE, each_of
 from streamvault.common.errors import Conflict, Failed, Usage
-from streamvault.manifests.manifest import MAX_SCHEMAS, SchemaEntry, SchemaGroup
+from streamvault.manifests.manifest import MAX_SCHEMAS, SchemaEntry, SchemaGroup, SchemaVersion
 
 TIMEOUT, DEADLINE = 10.0, 60.0
 """Seconds for each step of a request, and for all of it."""
 
-LARGEST_ANSWER = 4 * 1024 * 1024
-
-GAP = 4 * AT_ONCE
-"""So many ids in a row without an encoding are the end: ids are given out in order, and schemas may be deleted."""
+LARGEST_ANSWER = 16 * 1024 * 1024
 
 
 class RegistryFailed(Failed):
     """The Schema Registry cannot be reached, or its answer cannot be used."""
 
 
-def noted_schemas(url: str, group: str, known: SchemaGroup | None = None) -> SchemaGroup:
-    """Return all encodings that a group has now, or that are known already.
+class RegistryRejected(Conflict):
+    """The Schema Registry rejects a change."""
 
-    Args:
+
+@dataclass
+class RegistryGroup:
+    """A group in a Schema Registry, during one run.
+
+    Attributes:
         url: the registry, ``http[s]://[USER:PASSWORD@]HOST[:PORT]``.
         group: ``[NAMESPACE/]GROUP``.
-        known: encodings that an archive has noted.
-
-    Raises:
-        Conflict: an encoding has another schema than the known one, as of a registry that was set up anew.
-        Usage: the URL is not valid, or there is no such group.
-        RegistryFailed: the registry cannot be asked, or has too many encodings or too large ones.
+        seen: the encodings that the run has got.
     """
-    is_valid: object = False
-    with suppress(ValueError):
-        parts = urlsplit(url)
-        is_valid = parts.port != 0 and parts.hostname and not parts.query and not parts.fragment
-        is_valid = is_valid and "@" not in parts.path  # what is before it would be a password with a slash
-    if not is_valid or parts.scheme not in {"http", "https"}:
-        todo = "Use http://HOST:PORT or https://…; in a password, / is %2F."
-        raise Usage("not the URL of a Schema Registry", where=_shown(url), todo=todo)
-    if _ask(url, group) is None:
-        todo = "Name the events' group, [NAMESPACE/]GROUP."
-        raise Usage("the registry has no such group", where=f"{_shown(url)} {group}", todo=todo)
-    entries, missing = [], 0
-    with closing(each_of(lambda number: _ask(url, group, f"/encodings/{number}"), range(2**31 - 1))) as answers:
-        for number, answer in enumerate(answers):
-            missing = missing + 1 if answer is None else 0
-            if missing == GAP:
-                break
-            if answer is not None:
-                entries.append(_entry(url, number, answer))
-            if len(entries) > MAX_SCHEMAS:
-                what = f"the group has more than {MAX_SCHEMAS:,} encodings"
-                raise RegistryFailed(what, where=f"{_shown(url)} {group}")
-    try:
-        asked = SchemaGroup(group=group, entries=tuple(entries))
-    except ValidationError as error:
-        raise RegistryFailed("the group cannot be noted", where=error.errors()[0]["msg"]) from None
-    try:
-        return SchemaGroup.union([known, asked]) or asked
-    except ValueError as error:
+
+    url: str
+    group: str
+    seen: tuple[SchemaEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the URL.
+
+        Raises:
+            Usage: it is not valid.
+        """
+        is_valid: object = False
+        with suppress(ValueError):
+            parts = urlsplit(self.url)
+            is_valid = parts.port != 0 and parts.hostname and not parts.query and not parts.fragment
+            is_valid = is_valid and "@" not in parts.path  # what is before it would be a password with a slash
+        if not is_valid or parts.scheme not in {"http", "https"}:
+            todo = "Use http://HOST:PORT or https://…; in a password, / is %2F."
+            raise Usage("not the URL of a Schema Registry", where=self._shown, todo=todo)
+
+    @property
+    def name(self) -> str:
+        """The group's name, without its namespace."""
+        return self.group.rpartition("/")[2]
+
+    @property
+    def where(self) -> str:
+        """The group in messages."""
+        return f"{self._shown} {self.group}"
+
+    @property
+    def _shown(self) -> str:
+        """The URL for messages, without what may be a login, even in a URL that is not valid."""
+        return re.sub(r"(?s)^(https?://)?.*@", r"\1", self.url)
+
+    def noted(self, known: SchemaGroup | None = None) -> SchemaGroup:
+        """Return all schemas and encodings that the group has now, or that are known already.
+
+        The first time in a run, all encodings are asked for; later, the newest one of these and those behind it.
+
+        Args:
+            known: what an archive has noted.
+
+        Raises:
+            Conflict: the group lacks a known encoding or has another schema for it, as in a registry that was set up
+                anew.
+            Usage: there is no such group.
+            RegistryFailed: the registry cannot be asked, or has too many encodings or too large ones.
+        """
+        found = self.find()
+        if found is None:
+            todo = "Name the events' group, [NAMESPACE/]GROUP."
+            raise Usage("the registry has no such group", where=self.where, todo=todo)
         todo = "Name the registry and the group that the events were written with."
-        raise Conflict("the registry has other schemas than the archive", where=str(error), todo=todo) from None
+        try:
+            held = SchemaGroup.union([known, found]) or found
+        except ValidationError as error:
+            raise self._too_large(error) from None
+        except ValueError as error:
+            raise Conflict("the registry has other schemas than the archive", where=str(error), todo=todo) from None
+        if len(held.entries) > len(found.entries):
+            what = "the registry has fewer encodings than the archive"
+            todo += " 'streamvault import --schemas' registers them again."
+            raise Conflict(what, where=f"{self.where}: {len(found.entries)} of {len(held.entries)}", todo=todo)
+        return held
 
+    def find(self) -> SchemaGroup | None:
+        """Return what the group has, as `noted`; None if it does not exist.
 
-def _shown(url: str) -> str:
-    """Return a URL for messages, without what may be a login, even in a URL that is not valid."""
-    return re.sub(r"(?s)^(https?://)?.*@", r"\1", url)
-
-
-def _entry(url: str, number: int, answer: Any) -> SchemaEntry:
-    try:
-        info = answer["schemaInfo"]
-        return SchemaEntry(
-            encoding=number,
-            type=info["type"],
-            format=info["serializationFormat"]["serializationFormat"],
-            version=answer["versionInfo"]["version"],
-            data=info["schemaData"],
-            codec=answer["codecType"]["name"],
-        )
-    except (KeyError, TypeError, ValidationError):
-        raise _senseless(url) from None
-
-
-def _senseless(url: str) -> RegistryFailed:
-    todo = "See that the URL is of a Pravega Schema Registry."
-    return RegistryFailed("an answer of the registry makes no sense", where=_shown(url), todo=todo)
-
-
-def _ask(url: str, group: str, path: str = "") -> Any:
-    """Return the answer to a request for a part of a group; None if it does not exist."""
-    from http.client import HTTPException  # noqa: PLC0415  (most commands make no such request)
-    from urllib.error import HTTPError  # noqa: PLC0415
-
-    try:
-        return json.loads(_read(url, group, path))
-    except HTTPError as error:
-        if error.code == 404:
+        Raises:
+            Conflict: an encoding is not what it was earlier in this run.
+            RegistryFailed: as for `noted`.
+        """
+        settings, listed = self.ask(), None
+        if settings is not None:
+            listed = self.ask("/schemas/versions")
+        if listed is None:
             return None
-        todo = "Put USER:PASSWORD@ before the host." if error.code in {401, 403} else ""
-        raise RegistryFailed(
-            f"the registry answers {error.code} {error.reason}", where=_shown(url), todo=todo
-        ) from None
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise RegistryFailed(f"the registry does not answer ({reason})", where=_shown(url)) from None
-    except (ValueError, RecursionError, HTTPException):
-        raise _senseless(url) from None
+        seen = [*self.seen]
+        try:
+            versions = [_version(one) for one in listed["schemas"]]
+            # ids are given out one after the other, and that of a deleted schema stays
+            for number in itertools.count(max(0, len(seen) - 1)):
+                answer = self.ask(f"/encodings/{number}")
+                entry = None if answer is None else _entry(number, answer)
+                if number < len(self.seen) and entry != self.seen[number]:
+                    what = f"encoding {number} is not what it was a moment ago"
+                    raise Conflict(what, where=self.where, todo="See that nothing sets the registry up anew.")
+                if entry is None:
+                    break
+                seen[number:] = [entry]
+                if number >= MAX_SCHEMAS:
+                    what = f"the group has more than {MAX_SCHEMAS:,} encodings"
+                    raise RegistryFailed(what, where=self.where)
+        except (KeyError, TypeError, ValidationError):
+            raise self._senseless() from None
+        self.seen = tuple(seen)
+        used = {one.key for one in seen}
+        try:
+            return SchemaGroup(
+                group=self.group,
+                entries=self.seen,
+                unused=tuple(sorted((one for one in versions if one.key not in used), key=lambda one: one.key)),
+                settings=json.dumps(settings, sort_keys=True),
+            )
+        except ValidationError as error:
+            raise self._too_large(error) from None
+
+    def _too_large(self, error: ValidationError) -> RegistryFailed:
+        return RegistryFailed("the group cannot be noted", where=error.errors()[0]["msg"])
+
+    def _senseless(self) -> RegistryFailed:
+        todo = "See that the URL is of a Pravega Schema Registry."
+        return RegistryFailed("an answer of the registry makes no sense", where=self._shown, todo=todo)
+
+    def ask(self, path: str = "", method: str = "GET", body: object = None) -> Any:
+        """Return the answer to a request for a part of the group; None if it does not exist.
+
+        Raises:
+            RegistryRejected: the registry does not change what is to be changed.
+            RegistryFailed: it cannot be asked, or its answer makes no sense.
+        """
+        from http.client import HTTPException  # noqa: PLC0415  (most commands make no such request)
+        from urllib.error import HTTPError  # noqa: PLC0415
+
+        try:
+            answer = self._read(path, method, body)
+            return json.loads(answer) if answer or method == "GET" else {}
+        except HTTPError as error:
+            if error.code == 404:
+                return None
+            what = f"the registry answers {error.code} {error.reason}"
+            if method != "GET" and error.code not in {401, 403} and error.code < 500:
+                raise RegistryRejected(f"{what} to a change of the group", where=self.where) from None
+            todo = "Put USER:PASSWORD@ before the host." if error.code in {401, 403} else ""
+            raise RegistryFailed(what, where=self._shown, todo=todo) from None
+        except OSError as error:
+            reason = getattr(error, "reason", error)
+            raise RegistryFailed(f"the registry does not answer ({reason})", where=self._shown) from None
+        except (ValueError, RecursionError, HTTPException):
+            raise self._senseless() from None
+
+    def _read(self, path: str, method: str, body: object) -> bytes:
+        from urllib.request import HTTPRedirectHandler, Request, build_opener  # noqa: PLC0415
+
+        class NoRedirects(HTTPRedirectHandler):
+            """The login is for this server only."""
+
+            def redirect_request(self, *_: Any) -> None:
+                """See the base class."""
+
+        parts = urlsplit(self.url)
+        namespace = self.group.rpartition("/")[0]
+        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}/v1/groups"
+        within = f"?namespace={quote(namespace, safe='')}" if namespace else ""
+        is_new = (method, path) == ("POST", "")  # whose name is in the body
+        request = Request(  # noqa: S310  (http or https)
+            f"{where}{'' if is_new else '/' + quote(self.name, safe='') + path}{within}",
+            None if body is None else json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+            method=method,
+        )
+        if parts.username is not None:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
+        data, until = bytearray(), time.monotonic() + DEADLINE
+        with build_opener(NoRedirects).open(request, timeout=TIMEOUT) as answer:
+            while len(data) <= LARGEST_ANSWER and time.monotonic() < until:
+                block = answer.read1(1 << 16)
+                data += block
+                if not block:
+                    return bytes(data)
+        raise RegistryFailed("an answer of the registry does not end", where=self._shown)
 
 
-def _read(url: str, group: str, path: str) -> bytes:
-    from urllib.request import HTTPRedirectHandler, Request, build_opener  # noqa: PLC0415
+def _version(answer: Any) -> SchemaVersion:
+    info = answer["schemaInfo"]
+    return SchemaVersion(
+        type=info["type"],
+        format=info["serializationFormat"]["serializationFormat"],
+        version=answer["versionInfo"]["version"],
+        data=info["schemaData"],
+    )
 
-    class NoRedirects(HTTPRedirectHandler):
-        """The login is for this server only."""
 
-        def redirect_request(self, *_: Any) -> None:
-            """See the base class."""
-
-    parts = urlsplit(url)
-    namespace, _, name = group.rpartition("/")
-    where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
-    within = f"?namespace={quote(namespace, safe='')}" if namespace else ""
-    request = Request(f"{where}/v1/groups/{quote(name, safe='')}{path}{within}")  # noqa: S310  (http or https)
-    if parts.username is not None:
-        login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
-    data, until = bytearray(), time.monotonic() + DEADLINE
-    with build_opener(NoRedirects).open(request, timeout=TIMEOUT) as answer:
-        while len(data) <= LARGEST_ANSWER and time.monotonic() < until:
-            block = answer.read1(1 << 16)
-            data += block
-            if not block:
-                return bytes(data)
-    raise RegistryFailed("an answer of the registry does not end", where=_shown(url))
+def _entry(number: int, answer: Any) -> SchemaEntry:
+    return SchemaEntry(encoding=number, codec=answer["codecType"]["name"], **_version(answer).model_dump())

@@ -21,16 +21,17 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault import export_stream
+from streamvault import export_stream, follow_stream, write_table
 from streamvault.common.errors import Conflict, Usage
+from streamvault.common.progress import Progress
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.protobuf_payloads import protobuf_types
 from streamvault.lake.registry import RegisteredPayloads, Undecodable, columns_of
 from streamvault.lake.table import TableOptions, Wanted, grown, hive_type
-from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
-from streamvault.sources.schemas import RegistryFailed, noted_schemas
+from streamvault.manifests.manifest import SchemaEntry, SchemaGroup, SchemaVersion
+from streamvault.sources.schemas import RegistryFailed, RegistryGroup
 from testkit.servers.process import free_ports
 from testkit.servers.raw_http import RawHttpServer
 from testkit.small_archives import Vault, archive_of
@@ -495,34 +496,73 @@ def http(body: bytes, status: str = "200 OK", more: str = "") -> bytes:
 
 
 FORMAT = {"serializationFormat": "Json", "fullTypeName": "Json"}
-INFO = {"type": "x", "schemaData": base64.b64encode(b"{}").decode(), "serializationFormat": FORMAT}
-GOOD = {"schemaInfo": INFO, "versionInfo": {"version": 3}, "codecType": {"name": "c"}}
+GZIP = "application/x-gzip"
+DATA = base64.b64encode(b'{"type": "object", "properties": {"id": {"type": "integer"}}}').decode()
+INFO = {"type": "x", "schemaData": DATA, "serializationFormat": FORMAT}
+GOOD = {"schemaInfo": INFO, "versionInfo": {"version": 3}, "codecType": {"name": GZIP}}
+LISTED = {**GOOD, "schemas": []}
 
 
 class Group(Registry):
-    """A group with encodings of some ids."""
+    """A group with so many encodings."""
 
-    def __init__(self, *ids: int, version: int = 3) -> None:
+    def __init__(self, encodings: int, version: int = 3) -> None:
         super().__init__(b"")
-        self._ids, self._version = ids, version
+        self.encodings, self._version = encodings, version
+
+    @property
+    def paths(self) -> list[str]:
+        """What was asked for since the last time."""
+        paths = [one.split()[1].decode().partition("?")[0].removeprefix("/v1/groups/group") for one in self.requests]
+        self.requests.clear()
+        return paths
 
     def respond(self, connection: socket.socket, request: bytearray) -> None:
-        place = request.split()[1].partition(b"?")[0].rpartition(b"/")[2]
-        known = place.isalpha() or int(place) in self._ids
-        answer = {**GOOD, "versionInfo": {"version": self._version}}
+        place = request.split()[1].partition(b"?")[0].rpartition(b"/")[2].decode()
+        answer: dict[str, Any] = {**GOOD, "versionInfo": {"version": self._version}}
+        if place == "versions":
+            unused = {**GOOD, "versionInfo": {"version": 9}}
+            answer = {"schemas": [answer, unused]}
+        elif not place.isdecimal():
+            answer = {"allowMultipleTypes": True}
+        known = not place.isdecimal() or int(place) < self.encodings
         self._answer = http(json.dumps(answer).encode()) if known else http(b"", "404 Not Found")
         super().respond(connection, request)
 
 
-def test_all_encodings_are_noted_also_behind_deleted_ones() -> None:
-    with Group(0, 3, 30) as server:
-        found = noted_schemas(server.url, "a space/the/group")
-    entry = SchemaEntry(encoding=0, type="x", format="Json", version=3, data="e30=", codec="c")
-    entries = tuple(entry.model_copy(update={"encoding": number}) for number in (0, 3, 30))
-    assert found == SchemaGroup(group="a space/the/group", entries=entries)
+def entries(*ids: int) -> tuple[SchemaEntry, ...]:
+    return tuple(
+        SchemaEntry(encoding=number, type="x", format="Json", version=3, data=DATA, codec="application/x-gzip")
+        for number in ids
+    )
+
+
+def test_a_group_is_noted_with_all_that_it_has() -> None:
+    with Group(3) as server:
+        found = RegistryGroup(server.url, "a space/the/group").noted()
+    unused = SchemaVersion(type="x", format="Json", version=9, data=DATA)
+    settings = '{"allowMultipleTypes": true}'
+    assert found == SchemaGroup(
+        group="a space/the/group", entries=entries(0, 1, 2), unused=(unused,), settings=settings
+    )
     first = server.requests[0]
     assert first.startswith(b"GET /v1/groups/group?namespace=a%20space%2Fthe HTTP/1.1\r\n")
     assert base64.b64encode(b"user:pass@word") in first
+
+
+def test_a_run_asks_for_each_encoding_once() -> None:
+    with Group(3) as server:
+        asked = RegistryGroup(server.url, "group")
+        asked.noted()
+        assert server.paths == ["", "/schemas/versions", *(f"/encodings/{number}" for number in range(4))]
+        server.encodings = 5
+        assert [one.encoding for one in asked.noted().entries] == [0, 1, 2, 3, 4]
+        assert server.paths == ["", "/schemas/versions", *(f"/encodings/{number}" for number in range(2, 6))]
+        asked.noted()
+        assert server.paths == ["", "/schemas/versions", "/encodings/4", "/encodings/5"]
+        server.encodings = 4
+        with pytest.raises(Conflict, match="encoding 4 is not what it was a moment ago"):
+            asked.noted()
 
 
 @pytest.mark.parametrize(
@@ -534,39 +574,40 @@ def test_all_encodings_are_noted_also_behind_deleted_ones() -> None:
         (http(b"{"), "an answer of the registry makes no sense"),
         (http(b"[" * 100_000), "an answer of the registry makes no sense"),
         (http(b"[]"), "an answer of the registry makes no sense"),
-        (http(json.dumps({**GOOD, "schemaInfo": 7}).encode()), "an answer of the registry makes no sense"),
-        (http(json.dumps(GOOD).replace("e30=", "!").encode()), "an answer of the registry makes no sense"),
+        (http(b'{"schemas": [7]}'), "an answer of the registry makes no sense"),
+        (http(json.dumps({**LISTED, "schemaInfo": 7}).encode()), "an answer of the registry makes no sense"),
+        (http(json.dumps(LISTED).replace(DATA, "!").encode()), "an answer of the registry makes no sense"),
         (b"no HTTP\r\n\r\n", "an answer of the registry makes no sense"),
         (http(b"{}")[:-1], "an answer of the registry makes no sense"),
-        (http(b" " * (4 << 20) + b" {}"), "an answer of the registry does not end"),
-        (http(json.dumps(GOOD).encode()), "the group has more than 20 encodings"),
+        (http(b" " * (16 << 20) + b" {}"), "an answer of the registry does not end"),
+        (http(json.dumps(LISTED).encode()), "the group has more than 20 encodings"),
         (b"", "the registry does not answer"),
     ],
 )
 def test_answers_that_cannot_be_used_are_one_line(answer: bytes, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamvault.sources.schemas.MAX_SCHEMAS", 20)
     with Registry(answer) as server, pytest.raises(RegistryFailed) as failed:
-        noted_schemas(server.url, "group")
+        RegistryGroup(server.url, "group").noted()
     assert str(failed.value).startswith(message)
     assert "word" not in str(failed.value)
 
 
 def test_schemas_that_are_too_large_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamvault.manifests.manifest.MAX_GROUP_BYTES", 3)
-    with Group(0, 1) as server, pytest.raises(RegistryFailed, match=r"the group cannot be noted: .* more than 3 bytes"):
-        noted_schemas(server.url, "group")
+    with Group(1) as server, pytest.raises(RegistryFailed, match=r"the group cannot be noted: .* more than 3 bytes"):
+        RegistryGroup(server.url, "group").noted()
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:9092", "ftp://host", "http://", "http://host?x", "http://host:port"])
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(Usage, match="not the URL of a Schema Registry"):
-        noted_schemas(url, "group")
+        RegistryGroup(url, "group").noted()
 
 
 def test_no_message_has_the_login() -> None:
     (port,) = free_ports(1)
     with pytest.raises(RegistryFailed) as caught:
-        noted_schemas(f"http://anna:secret@127.0.0.1:{port}", "group")
+        RegistryGroup(f"http://anna:secret@127.0.0.1:{port}", "group").noted()
     assert "secret" not in str(caught.value)
 
 
@@ -574,7 +615,7 @@ def test_no_message_has_the_login() -> None:
 @pytest.mark.parametrize("before", ["http://", "https:/", "ftp://", ""])
 def test_no_login_that_is_not_quoted_is_shown(before: str, login: str) -> None:
     with pytest.raises(Usage, match="not the URL of a Schema Registry") as caught:
-        noted_schemas(f"{before}{login}@127.0.0.1:9", "group")
+        RegistryGroup(f"{before}{login}@127.0.0.1:9", "group").noted()
     assert "anna" not in str(caught.value)
     assert "ret@" not in str(caught.value)
 
@@ -584,26 +625,73 @@ def export(vault: Vault, server: Registry | None = None, group: str = "group") -
     return export_stream(vault.uri(), vault.root, master="inline", **noting)
 
 
-def test_an_export_notes_what_the_registry_has_and_keeps_what_it_has_lost(tmp_path: Path) -> None:
+def test_an_export_notes_what_the_registry_has(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.create()
     vault.add(b"event")
     export(vault)
-    with Group(0, 3) as server:
+    with Group(1) as server:
         assert export(vault, server).generation == 2, "the schemas are new"
+        assert server.paths
+        server.encodings = 2
         assert export(vault, server).unchanged
-    vault.add(b"more")
-    with Group(3, 4) as server:
+        assert not server.paths, "no event can have a new encoding"
+        vault.add(b"more")
         export(vault, server)
     noted = [one.manifest.schemas for one in archive_of(vault.root).history().generations]
-    assert [group and [one.encoding for one in group.entries] for group in noted] == [None, [0, 3], [0, 3, 4]]
+    assert [group and [one.encoding for one in group.entries] for group in noted] == [None, [0], [0, 1]]
     vault.add(b"without schemas")
     export(vault)
     assert archive_of(vault.root).newest().schemas == noted[-1], "what was noted is kept"
-    with Group(4, version=7) as server, pytest.raises(Conflict, match="encoding 4 of group has two schemas"):
+    vault.add(b"in other registries")
+    with Group(2, version=7) as server, pytest.raises(Conflict, match="encoding 0 of group has two schemas"):
         export(vault, server)
-    with Group(4) as server, pytest.raises(Conflict, match="the schema groups group and an/group differ"):
+    with Group(2) as server, pytest.raises(Conflict, match="the schema groups group and an/group differ"):
         export(vault, server, "an/group")
+    with Group(1) as server, pytest.raises(Conflict, match=r"fewer encodings than the archive: .*: 1 of 2") as caught:
+        export(vault, server)
+    assert "word" not in str(caught.value)
+
+
+def test_follow_asks_only_for_what_is_new(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"event")
+    export(vault)
+    asked = []
+    with Group(3) as server:
+
+        def note(text: str) -> None:
+            asked.append(server.paths)
+            if len(asked) < 3:
+                vault.add(b"more")
+
+        progress = Progress()
+        with patch.object(progress, "note", note):
+            follow_stream(
+                vault.uri(),
+                vault.root,
+                schemas=server.url,
+                schema_group="group",
+                master="inline",
+                every=0.01,
+                idle=0.2,
+                progress=progress,
+            )
+        assert not server.paths, "rounds without events ask for nothing"
+    assert [len(one) for one in asked] == [6, 4, 4]
+
+
+def test_a_handoff_asks_for_each_encoding_once(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    for number in range(2):
+        vault.add(framed(number, gzip.compress(b"{}")))
+        export(vault)
+    with Group(3) as server:
+        options = {"decode": "registry", "registry": server.url, "group": "group", "master": "inline"}
+        write_table(f"{vault.root}/{archive_of(vault.root).stream}", format="parquet", **options)
+        assert len(server.paths) == 6
 
 
 def test_an_unfinished_export_without_schemas_is_not_continued_with_some(tmp_path: Path) -> None:
@@ -612,5 +700,5 @@ def test_an_unfinished_export_without_schemas_is_not_continued_with_some(tmp_pat
     vault.add(b"event")
     with patch.object(ExportRun, "run", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         export(vault)
-    with Group(0) as server, pytest.raises(Usage, match="an unfinished run has other options: no schemas"):
+    with Group(1) as server, pytest.raises(Usage, match="an unfinished run has other options: no schemas"):
         export(vault, server)
