@@ -158,5 +158,5 @@ class ArchivedSchemas:
             raise self._other(f"{what} of the archive has become {got}")
 
     def _other(self, reason: str) -> Conflict:
-        todo = "Name a group that does not exist (--schema-group), or delete this one if nothing uses it."
+        todo = "Name a group that does not exist (--schema-group)."
         return Conflict(f"the registry's group has other schemas: {reason}", where=self.registry.where, todo=todo)
