@@ -110,6 +110,10 @@ def test_two_runs_at_once_are_one(url: str, scope_name: str) -> None:
         noted(entry(0, 0), entry(1, 0, GZIP)),
         noted(entry(0, 0, GZIP)),
         noted(SchemaEntry(encoding=0, codec="", **REFUND.model_dump())),
+        noted(
+            NOTED.entries[0],
+            unused=(entry(0, 0), REFUND.model_copy(update={"type": "Other", "data": data(name="Other")})),
+        ),
     ],
 )
 def test_a_group_with_other_schemas_stays_as_it_is(url: str, scope_name: str, other: SchemaGroup) -> None:
@@ -117,6 +121,23 @@ def test_a_group_with_other_schemas_stays_as_it_is(url: str, scope_name: str, ot
     with pytest.raises(Conflict, match=r"the registry's group has other schemas: .* Name a group that does not exist"):
         registered(url, scope_name)
     assert RegistryGroup(url, scope_name).find() == before
+
+
+def test_an_id_that_a_writer_takes_meanwhile_is_a_conflict(url: str, scope_name: str) -> None:
+    ask = RegistryGroup.ask
+
+    def taken(self: RegistryGroup, path: str = "", method: str = "GET", body: object = None) -> Any:
+        if path == "/encodings":
+            version = {"type": "Refund", "version": 0, "id": 1, "serializationFormat": "Avro"}
+            ask(self, path, method, {"versionInfo": version, "codecType": ""})
+        return ask(self, path, method, body)
+
+    with (
+        patch.object(RegistryGroup, "ask", taken),
+        pytest.raises(Conflict, match="encoding 0 of the archive has become 1") as caught,
+    ):
+        registered(url.replace("//", "//anna:secret@"), scope_name)
+    assert "secret" not in str(caught.value)
 
 
 def test_a_group_that_has_grown_since_is_left_alone(url: str, scope_name: str) -> None:

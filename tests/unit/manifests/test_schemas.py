@@ -18,7 +18,8 @@ from tests.archives import Made, two_generations
 
 def entry(encoding: int, schema: bytes = b'{"type": "string"}', **fields: Any) -> SchemaEntry:
     data = base64.b64encode(schema).decode()
-    return SchemaEntry(encoding=encoding, type="Order", format="Avro", version=encoding, data=data, **fields)
+    fields = {"version": encoding, **fields}
+    return SchemaEntry(encoding=encoding, type="Order", format="Avro", data=data, **fields)
 
 
 def group(*entries: SchemaEntry, name: str = "orders") -> SchemaGroup:
@@ -63,6 +64,18 @@ def test_merge_has_the_encodings_of_all() -> None:
     assert merged(*held).schemas == group(entry(0), entry(1), entry(2))
     assert merged(held[0], noting(second, None)).schemas == group(entry(0), entry(1))
     assert merged(first, second).schemas is None
+
+
+def test_what_is_noted_last_holds_beside_what_was_noted_before() -> None:
+    first = SchemaGroup(group="orders", entries=(), unused=(entry(0), entry(1)), settings="{}")
+    second = SchemaGroup(group="orders", entries=(entry(0),), unused=(entry(2),), settings="[]")
+    both = SchemaGroup(group="orders", entries=(entry(0),), unused=(entry(1), entry(2)), settings="[]")
+    assert SchemaGroup.union([first, None, second, group(entry(0))]) == both
+
+
+def test_a_version_has_one_schema() -> None:
+    with pytest.raises(ValueError, match="version 0 of Order in orders has two schemas"):
+        SchemaGroup.union([group(entry(0)), group(entry(1, b"{}", version=0))])
 
 
 @pytest.mark.parametrize("other", [group(entry(0, b'"int"')), group(entry(0), name="other")])
