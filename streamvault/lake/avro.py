@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from streamvault.common.errors import Usage
+from streamvault.lake.compressed import expanded, of_bzip2, of_deflate, of_summed_snappy, of_zstandard
 from streamvault.lake.payloads import NotDecoded, Parsed, also, checked_times
 from streamvault.lake.table import (
     MOST_DIGITS,
@@ -69,6 +70,13 @@ _FILE_BLOCK = {
         {"name": "data", "type": "bytes"},
         {"name": "sync", "type": _SYNC},
     ],
+}
+_FILE_CODECS: dict[bytes, Callable[[bytes, int], bytes]] = {
+    b"null": lambda data, _: data,
+    b"deflate": of_deflate,
+    b"snappy": of_summed_snappy,
+    b"bzip2": of_bzip2,
+    b"zstandard": of_zstandard,
 }
 _LONGEST_SCHEMA = 1024 * 1024
 _DEEPEST, _MOST_TYPES = 20, 50_000
@@ -527,7 +535,7 @@ def _only_record(payload: bytes) -> tuple[bytes, bytes]:
     """Return the schema and the bytes of the only record in an Avro file.
 
     Raises:
-        NotDecoded: it is no Avro file of one record, or compressed.
+        NotDecoded: it is no Avro file of one record, or of an unknown codec.
     """
     import fastavro  # noqa: PLC0415  (an extra)
 
@@ -538,11 +546,11 @@ def _only_record(payload: bytes) -> tuple[bytes, bytes]:
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
         raise NotDecoded(f"not an Avro file: {type(error).__name__} {error}") from None
     codec = header["meta"].get("avro.codec", b"null")
-    if codec != b"null":
-        raise NotDecoded(f"an Avro file that is compressed: {codec[:20]!r}")
+    if codec not in _FILE_CODECS:
+        raise NotDecoded(f"an Avro file of an unknown codec: {codec[:20]!r}")
     if block["count"] != 1 or block["sync"] != header["sync"] or source.tell() != len(payload):
         raise NotDecoded("not an Avro file of one record")
-    return header["meta"].get("avro.schema", b""), block["data"]
+    return header["meta"].get("avro.schema", b""), expanded(_FILE_CODECS[codec], block["data"])
 
 
 class _Reading(NamedTuple):

@@ -412,3 +412,18 @@ def _of_texts(values: pa.Array) -> pa.Array:
     with_zone = pc.if_else(zoned, short, nothing).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
     without = pc.if_else(zoned, nothing, short).cast(_MOMENT).cast(pa.int64())
     return pc.coalesce(with_zone, without).cast(_MOMENT)
+
+
+def varint(payload: bytes, at: int) -> tuple[int, int]:
+    """Return the number of variable length at a place of a payload, and where it ends.
+
+    Raises:
+        NotDecoded: it is incomplete.
+    """
+    value = shift = 0
+    while at < len(payload) and shift < 70:
+        value |= (payload[at] & 127) << shift
+        at, shift = at + 1, shift + 7
+        if payload[at - 1] < 128:
+            return value, at
+    raise NotDecoded("a field is incomplete")

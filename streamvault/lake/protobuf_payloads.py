@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import column_of
-from streamvault.lake.payloads import NotDecoded, Parsed, also
+from streamvault.lake.payloads import NotDecoded, Parsed, also, varint
 from streamvault.lake.table import TableColumn, arrow_type, misfit, unfit
 
 _DEEPEST, _MOST_MEMBERS = 20, 10_000
@@ -205,18 +205,3 @@ def _end_of(payload: bytes) -> int:
     if at > len(payload) or any(payload[at:]):
         raise NotDecoded("a field is incomplete")
     return at
-
-
-def varint(payload: bytes, at: int) -> tuple[int, int]:
-    """Return the number of variable length at a place of a payload, and where it ends.
-
-    Raises:
-        NotDecoded: it is incomplete.
-    """
-    value = shift = 0
-    while at < len(payload) and shift < 70:
-        value |= (payload[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-        if payload[at - 1] < 128:
-            return value, at
-    raise NotDecoded("a field is incomplete")

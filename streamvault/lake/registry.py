@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
@@ -14,19 +13,16 @@ import pyarrow.compute as pc
 
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import AvroPayloads, avro_types
+from streamvault.lake.compressed import expanded, of_gzip, of_snappy
 from streamvault.lake.framing import FramedPayloads, without_header
 from streamvault.lake.json_payloads import JsonPayloads, json_schema_types
 from streamvault.lake.payloads import NotDecoded, Parsed, PayloadParser, numbers, spread, texts
-from streamvault.lake.protobuf_payloads import ProtobufPayloads, protobuf_types, varint
+from streamvault.lake.protobuf_payloads import ProtobufPayloads, protobuf_types
 from streamvault.lake.table import TableColumn, arrow_type, columns_for, hive_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
 
 MOST_PARSERS = 200
 """Parsers that are kept at once."""
-
-LEAST_RECORD, MOST_RATIO, MOST_RECORD = 4096, 100, 64 * 1024 * 1024
-"""A compressed record may have so many bytes, and this many for each of its own, up to the most: events must not fill
-the memory."""
 
 _TYPES: dict[str, Callable[[bytes, str], dict[str, pa.DataType | None]]] = {
     "Avro": avro_types,
@@ -190,10 +186,9 @@ class CompressedPayloads:
         reasons: list[str | None] = []
         for payload in payloads.to_pylist():
             try:
-                most = min(LEAST_RECORD + MOST_RATIO * len(payload), max(MOST_RECORD, len(payload)))
-                records.append(self._expand(payload, most))
+                records.append(expanded(self._expand, payload))
                 reasons.append(None)
-            except (NotDecoded, zlib.error, OSError, ValueError) as error:
+            except NotDecoded as error:
                 reasons.append(f"not compressed as its encoding says: {error}")
         texts = pa.array(reasons, pa.string())
         places = texts.is_null()
@@ -205,24 +200,9 @@ class CompressedPayloads:
         )
 
 
-def _of_gzip(data: bytes, most: int) -> bytes:
-    unzip = zlib.decompressobj(wbits=31)
-    found = unzip.decompress(data, most)
-    if not unzip.eof or unzip.unused_data:
-        raise NotDecoded("it is cut off, followed by other data, or suspiciously large")
-    return found
-
-
-def _of_snappy(data: bytes, most: int) -> bytes:
-    size, _ = varint(data, 0)
-    if size > most:
-        raise NotDecoded("it is suspiciously large")
-    return pa.Codec("snappy").decompress(data, decompressed_size=size, asbytes=True) if size else b""
-
-
 _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "": lambda data, _: data,
-    "application/x-gzip": _of_gzip,
-    "application/x-snappy-framed": _of_snappy,
+    "application/x-gzip": of_gzip,
+    "application/x-snappy-framed": of_snappy,
 }
 """By the names of the serializers. What they call framed is Snappy's plain format."""

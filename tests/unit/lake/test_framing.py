@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import json
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from hypothesis import strategies as st
 from streamvault import write_table
 from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.avro import avro_columns, fingerprint
+from streamvault.lake.compressed import expanded, of_deflate, of_zstandard
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.framing import without_header
+from streamvault.lake.payloads import NotDecoded
 from streamvault.lake.reports import Decode, Framing
 from streamvault.lake.table import TableOptions, columns_for
 from testkit.lakes import rows_of
@@ -98,6 +102,45 @@ def test_an_avro_file_of_one_record_is_its_record() -> None:
     assert row == {**RECORD, "_error": None}
 
 
+def compressed(codec: str, data: bytes) -> bytes:
+    """An Avro file of one record, of these compressed bytes."""
+    header, _, rest = in_file(RECORD).partition(b"\x14avro.codec\x08null")
+    name, sync = codec.encode(), rest[-16:]
+    sizes = [struct.pack("B", 2 * len(one)) for one in (name, data)]
+    return (
+        header + b"\x14avro.codec" + sizes[0] + name + rest[: rest.index(sync) + 16] + b"\x02" + sizes[1] + data + sync
+    )
+
+
+COMPRESSED = {
+    "deflate": zlib.compress(in_avro(), wbits=-15),
+    "bzip2": bz2.compress(in_avro()),
+    "snappy": pa.compress(in_avro(), "snappy", asbytes=True) + struct.pack(">I", zlib.crc32(in_avro())),
+    "zstandard": pa.compress(in_avro(), "zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize(("codec", "data"), COMPRESSED.items())
+def test_an_avro_file_is_expanded(codec: str, data: bytes) -> None:
+    whole, *damaged = decoded(
+        options("avro", "avro"),
+        compressed(codec, data),
+        compressed(codec, data[:-1]),
+        compressed(codec, b""),
+        compressed(codec, data[:-1] + bytes([data[-1] ^ 1])) if codec == "snappy" else b"",
+    )
+    assert whole == {**RECORD, "_error": None}
+    assert all(row["_error"] and row["id"] is None for row in damaged)
+
+
+def test_an_avro_file_does_not_fill_the_memory() -> None:
+    [row] = decoded(options("avro", "avro"), compressed("bzip2", bz2.compress(bytes(10_000_000))))
+    assert "suspiciously large" in row["_error"]
+    for large in (zlib.compress(bytes(10_000_000), wbits=-15), pa.compress(bytes(10_000_000), "zstd", asbytes=True)):
+        with pytest.raises(NotDecoded, match="suspiciously large"):
+            expanded(of_deflate if large[0] != 0x28 else of_zstandard, large)
+
+
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
@@ -105,7 +148,7 @@ def test_an_avro_file_of_one_record_is_its_record() -> None:
         (in_file(RECORD) + b"x", "not an Avro file of one record"),
         (in_file(RECORD)[:-1], "not an Avro file"),
         (in_file(), "not an Avro file"),
-        (in_file(RECORD, codec="deflate"), "an Avro file that is compressed: b'deflate'"),
+        (compressed("xz", b""), "an Avro file of an unknown codec: b'xz'"),
         (in_file({"id": 1, "label": "x"}, schema=PARSED_OTHER), "an Avro file of another schema"),
         (in_file(RECORD).replace(b'"long"', b'"lonk"'), "an Avro file of another schema"),
         (in_file(RECORD).replace(b"Obj\x01", b"Obj\x02"), "no header of Avro"),

@@ -222,7 +222,7 @@ def test_a_default_that_is_not_of_its_type_is_a_reason(kind: Any) -> None:
 
 
 def test_a_compressed_record_is_not_larger_than_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.lake.registry.MOST_RECORD", 1000)
+    monkeypatch.setattr("streamvault.lake.compressed.MOST_RECORD", 1000)
     [row] = decoded(avro(OLD), (avro(OLD, "application/x-gzip"),), framed(0, gzip.compress(b"\x02" + bytes(2000))))
     assert "suspiciously large" in row["_error"]
 
