@@ -16,7 +16,7 @@ from streamvault.common.options import verb
 from streamvault.common.units import bytes_text, now_utc
 from streamvault.exporter.plan import make_plan
 from streamvault.exporter.reports import ExportOptions, PlanOptions, PlanReport, StorageForecast, VerbForecast, VerbName
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts.archived_range import ArchivedRange, block_checksums_length
 from streamvault.layouts.chunks import FRAME_BYTES
 from streamvault.layouts.layout import Layout, layout_of, open_layout
 from streamvault.manifests.manifest import MAX_INDEX_BYTES, Configuration, EpochEntry, Manifest, SegmentEntry, Witness
@@ -60,7 +60,7 @@ SAMPLE_FRAMES = 16
 DRIVER_BYTES = 200 * 2**20
 """Memory of a command with few ranges."""
 
-DRIVER_BYTES_A_RANGE = 2_200
+DRIVER_BYTES_A_RANGE = 3_000
 """Memory of the process that exports, for each range: its task, its row, its entry of the index."""
 
 _DIGEST = "0" * 64
@@ -79,27 +79,32 @@ def manifest_bytes(stream: StreamName, segments: int, part: Part) -> int:
 
 def index_bytes(stream: StreamName, ranges: int, part: Part, layout: Layout, *, compressed: bool) -> int:
     """Return the size of an index with so many ranges, of segments that each have a part."""
-    from streamvault.manifests.index import encode_ranges  # noqa: PLC0415  (imports pyarrow)
+    from streamvault.manifests.index import MAX_WITH_BLOCKS, encode_ranges  # noqa: PLC0415  (imports pyarrow)
 
     checksum = "" if layout.one_object_per_event else _CHECKSUM
     each, size = max(part.ranges, 1), max(part.bytes // max(part.ranges, 1), 1)
 
-    def encoded(frames: int) -> int:
+    def encoded(frames: int, blocks: str = "") -> int:
         held = (FRAME_BYTES,) * frames
 
         def size_of(count: int) -> int:
             begins = ((SegmentId(0, n // each), n % each * size) for n in range(count))
-            rows = (ArchivedRange(s, at, at + size, 1, _DIGEST, held, crc64nvme=checksum) for s, at in begins)
+            rows = (ArchivedRange(s, at, at + size, 1, _DIGEST, held, checksum, blocks) for s, at in begins)
             return len(encode_ranges(stream, rows))
 
         return _extrapolated(size_of, ranges, SAMPLE_ROWS)
 
-    plain = encoded(0)
-    if not compressed:
-        return plain
-    frames = -(-size // FRAME_BYTES)
-    sample = min(frames, SAMPLE_FRAMES)
-    return plain + (encoded(sample) - plain) * frames // sample
+    found = plain = encoded(0)
+    if compressed:
+        frames = -(-size // FRAME_BYTES)
+        sample = min(frames, SAMPLE_FRAMES)
+        found += (encoded(sample) - plain) * frames // sample
+    if layout.one_object_per_event:
+        return found
+    length = block_checksums_length(size)
+    if found + ranges * length > MAX_WITH_BLOCKS:  # then they are left out
+        return found
+    return found + encoded(0, "A" * length) - plain
 
 
 def driver_bytes(ranges: int, index: int) -> int:

@@ -58,7 +58,8 @@ class TableRange(Range):
         """Its row in the index; None if it is not a range of the archive, so that its digest is not known yet."""
         if len(self.parts) != 1 or (self.parts[0].start, self.parts[0].end) != (self.start, self.end):
             return None
-        return replace(self.parts[0].row, frames=(), crc64nvme="")  # these belong to the archive's objects
+        # these belong to the archive's objects
+        return replace(self.parts[0].row, frames=(), crc64nvme="", block_checksums="")
 
 
 class EventRun(Protocol):

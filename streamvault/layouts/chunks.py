@@ -18,7 +18,7 @@ import zstandard
 
 from streamvault.common.errors import Damaged, Problem, shortage
 from streamvault.common.progress import task_progress
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts.archived_range import BLOCK_BYTES, ArchivedRange, BlockChecksums
 from streamvault.layouts.chain import ChainedObject, Finding, RangeCheck, check
 from streamvault.layouts.keys import CHUNK_KEYS, Place
 from streamvault.layouts.layout import Compression, Layout, WrittenRange
@@ -91,7 +91,7 @@ class RangeBuffer:
                 _spare.append(self._held)
 
 
-FRAME_BYTES = 1024 * 1024
+FRAME_BYTES = BLOCK_BYTES
 """Raw bytes of a compressed frame."""
 
 MAX_FRAME_BYTES = FRAME_BYTES + FRAME_BYTES // 128
@@ -113,6 +113,8 @@ class FrameWriter:
         self._left = bytearray()
         self._done = bytearray()
         self._sizes: list[int] = []
+        self._object = RunningChecksum()
+        self._blocks = BlockChecksums()
 
     def extend(self, data: memoryview) -> None:
         """Append raw bytes."""
@@ -125,15 +127,18 @@ class FrameWriter:
         done, self._done = self._done, bytearray()
         return done
 
-    def finish(self) -> tuple[memoryview, tuple[int, ...]]:
-        """Return the object, except for what was drained, and the size of each of its frames (bytes)."""
+    def finish(self) -> tuple[memoryview, WrittenRange]:
+        """Return the object, except for what was drained, and what is to be recorded of it."""
         if self._left:
             self._add(len(self._left))
-        return memoryview(self._done), tuple(self._sizes)
+        written = WrittenRange(tuple(self._sizes), self._object.text, self._blocks.finish()[1])
+        return memoryview(self._done), written
 
     def _add(self, size: int) -> None:
         with memoryview(self._left)[:size] as raw:
             frame = self._squeeze(raw)
+            self._blocks.update(raw)  # now, as it is still in the processor's cache
+        self._object.update(frame)
         del self._left[:size]
         self._done += frame
         self._sizes.append(len(frame))
@@ -307,14 +312,14 @@ class ChunksLayout(Layout):
         window_bytes: int = WINDOW_BYTES,  # noqa: ARG002  (a run is one object, buffered whole)
     ) -> WrittenRange:
         """See `Layout.write_run`."""
-        start, length, checksum = -1, 0, RunningChecksum()
+        start, length, checksums = -1, 0, BlockChecksums()
         held = FrameWriter() if self._compress else RangeBuffer()
         for block in blocks:
             if start < 0:
                 start = block.offset
             length += len(block.data)
             if not self._compress:
-                checksum.update(block.data)  # now, as it is still in the processor's cache
+                checksums.update(block.data)  # now, as it is still in the processor's cache
             held.extend(memoryview(block.data))
         if not length:
             return WrittenRange()
@@ -327,7 +332,7 @@ class ChunksLayout(Layout):
         put_same(store, key, held.data)
         task_progress().acknowledge(length)
         held.give_back()
-        return WrittenRange(crc64nvme=checksum.text)
+        return WrittenRange((), *checksums.finish())
 
     def write_large(
         self,
@@ -338,23 +343,24 @@ class ChunksLayout(Layout):
     ) -> WrittenRange:
         """See `Layout.write_large`."""
         (store, prefix), length = place, event.end - event.start
-        key, checksum = self._key(place, event), RunningChecksum()
+        key = self._key(place, event)
         if not self._compress:
-            put_same_large(store, prefix, key, length, checksum.of(blocks), window_bytes=window_bytes)
-            return WrittenRange(crc64nvme=checksum.text)
+            checksums = BlockChecksums()
+            put_same_large(store, prefix, key, length, checksums.of(blocks), window_bytes=window_bytes)
+            return WrittenRange((), *checksums.finish())
         held, proof = FrameWriter(), hashlib.sha256()
         if length <= window_bytes:
             for block in blocks:
                 held.extend(memoryview(block))
             return _put_frames(store, key, held)
-        if create_large(store, prefix, key, length, checksum.of(_framed(blocks, held, proof))):
-            return WrittenRange(held.finish()[1], checksum.text)
+        if create_large(store, prefix, key, length, _framed(blocks, held, proof)):
+            return held.finish()[1]
         checksum = RunningChecksum()  # of the object that is there, which another release of zstd may have made
         parts = get_parts(store, key, parts_of(store.size(key)), window_bytes=min(window_bytes, WINDOW_BYTES))
         found = sizes_if(checksum.of(parts), proof.digest())
         if found is None:
             raise different_object(store, key)
-        return WrittenRange(found, checksum.text)
+        return held.finish()[1]._replace(frames=found, crc64nvme=checksum.text)
 
     def read_range(
         self, place: Place, stored: ArchivedRange, start: int, end: int, window_bytes: int = WINDOW_BYTES
@@ -516,7 +522,7 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> WrittenRange
     Raises:
         Conflict: an object with different content exists.
     """
-    data, sizes = held.finish()
+    data, written = held.finish()
     try:
         store.put(key, data)
     except AlreadyExists:
@@ -524,8 +530,8 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> WrittenRange
         found = sizes_of_same(there, data)
         if found is None:
             raise different_object(store, key) from None
-        return WrittenRange(found, crc64nvme(there))
-    return WrittenRange(sizes, crc64nvme(data))
+        return written._replace(frames=found, crc64nvme=crc64nvme(there))
+    return written
 
 
 def _damaged(error: Problem) -> Damaged:

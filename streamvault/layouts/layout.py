@@ -69,10 +69,12 @@ class WrittenRange(NamedTuple):
         frames: see `ArchivedRange`.
         crc64nvme: CRC64NVME of the bytes of the object that is in the store, in base64 as S3 has it; empty if the range
             is not one object.
+        block_checksums: see `ArchivedRange`; empty if the range is not one object.
     """
 
     frames: tuple[int, ...] = ()
     crc64nvme: str = ""
+    block_checksums: str = ""
 
 
 class UnknownLayout(Usage):

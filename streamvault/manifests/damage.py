@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import holes
 from streamvault.common.progress import task_progress
 from streamvault.common.units import bytes_text, count_text
-from streamvault.layouts.archived_range import ArchivedRange, digest_of
+from streamvault.layouts.archived_range import (
+    BLOCK_BYTES,
+    CHECKSUM_BYTES,
+    ArchivedRange,
+    BlockChecksums,
+    digest_of,
+)
 from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.keys import Place, PlaceAddress
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
 from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.objectstore.store import crc64nvme
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, Range, SegmentId
 
@@ -141,6 +149,73 @@ def read_part(part: ArchivedPart, window: int = WINDOW_BYTES, *, verify: bool = 
         yield from open_reader(part.layout).read_range(part.place, part.row, part.start, part.end, window)
 
 
+def with_block_checksums(part: ArchivedPart, window: int = WINDOW_BYTES) -> ArchivedPart:
+    """Return a part whose range has the checksums of its blocks; without any, the range is read and compared.
+
+    Raises:
+        DigestMismatch, Damaged: as `read_verified`.
+    """
+    if part.row.block_checksums:
+        return part
+    found = BlockChecksums()
+    deque(found.of(read_verified(part, window)), maxlen=0)
+    return replace(part, row=replace(part.row, block_checksums=found.finish()[1]))
+
+
+def read_blocks(part: ArchivedPart, window: int = WINDOW_BYTES) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a part, each once its block has been compared with its checksum (`BLOCK_BYTES`).
+
+    Only the part's blocks are read. Of a range without checksums of blocks all is read and compared with its digest
+    before the first byte is yielded; it is buffered if it fits into the window, else its blocks are read again and
+    compared with the checksums that it had then. `with_block_checksums` spares the next part of it that.
+
+    A checksum finds rot, not forgery: `read_part` compares with the digest.
+
+    Args:
+        part: the part.
+        window: maximum data buffered in memory (bytes), besides a block, an event of 8 MiB and what is read ahead.
+
+    Raises:
+        DigestMismatch: the bytes of a block differ from what the index says.
+        DigestMismatch, Damaged: as `read_verified`.
+    """
+    row = part.row
+    if not row.block_checksums and row.end - row.start <= window + BESIDES:
+        yield from read_part(part, window)
+        return
+    if part.start >= part.end:
+        return
+    checksums = base64.b64decode(with_block_checksums(part, window).row.block_checksums)
+    first, last = (part.start - row.start) // BLOCK_BYTES, -(-(part.end - row.start) // BLOCK_BYTES)
+    at, end = row.start + first * BLOCK_BYTES, min(row.start + last * BLOCK_BYTES, row.end)
+    blocks = open_reader(part.layout).read_range(part.place, row, at, end, window)
+    for number, block in enumerate(in_blocks(blocks, BLOCK_BYTES), first):
+        noted = checksums[number * CHECKSUM_BYTES : (number + 1) * CHECKSUM_BYTES]
+        if crc64nvme(block) != base64.b64encode(noted).decode():
+            raise damaged_range(part)
+        task_progress().read(len(block))
+        yield memoryview(block)[max(part.start - at, 0) : part.end - at]
+        at += len(block)
+    if at != end:
+        raise damaged_range(part)
+
+
+def in_blocks(parts: Iterable[bytes | memoryview], size: int) -> Iterator[bytearray]:
+    """Yield the same bytes in blocks of this size, and the rest."""
+    held = bytearray()
+    for part in parts:
+        left = memoryview(part)
+        while left:
+            taken = left[: size - len(held)]
+            held += taken
+            left = left[len(taken) :]
+            if len(held) == size:
+                yield held
+                held = bytearray()
+    if held:
+        yield held
+
+
 def _within(blocks: deque[bytes | memoryview], part: ArchivedPart) -> Iterator[bytes | memoryview]:
     """Yield what a part has of the blocks of its range, and let go of each."""
     at = part.row.start
@@ -219,10 +294,11 @@ def damage_of(part: ArchivedPart) -> tuple[Lost, ...]:
     )
 
     row, events, what = part.row, 0, ""
+    checksums = BlockChecksums()
     splitter = open_splitter("bytes" if row.is_large else row.content, row.start, str(row.segment))
     head = bytearray()
     try:
-        for block in read_verified(part):
+        for block in checksums.of(read_verified(part)) if row.block_checksums else read_verified(part):
             head += memoryview(block)[: HEADER_BYTES - len(head)]
             if what:
                 continue  # the digest says more
@@ -241,6 +317,8 @@ def damage_of(part: ArchivedPart) -> tuple[Lost, ...]:
         what = "it is not the one event that the index says"
     elif not row.is_large and events != row.events:
         what = what or f"it has {count_text(events, 'event')}, and the index says {row.events:,}"
+    elif row.block_checksums and row.block_checksums != checksums.finish()[1]:
+        what = "the checksums of its blocks are not those of its bytes"
     return (whole(row, f"the range has its digest, but {what}"),) if what else ()
 
 
@@ -273,7 +351,8 @@ def find_remains(origin: ArchivedPart) -> Remains | None:
     are on the chain that begins with the range. Behind a missing object the listing proves no event, as an object there
     may be one that never belonged to the chain.
     """
-    damage = damage_of(origin)
+    # wrong checksums take nothing of a range that has its digest
+    damage = damage_of(replace(origin, row=replace(origin.row, block_checksums="")))
     if not damage:
         return None
     row, rows, known, what = origin.row, tuple[ArchivedRange, ...](), tuple[Lost, ...](), damage[0].what
@@ -315,7 +394,7 @@ def _intact_rows(origin: ArchivedPart, listed: RangeCheck) -> Iterator[ArchivedR
 
 def _row_of(origin: ArchivedPart, start: int, end: int) -> Iterator[ArchivedRange]:
     """Yield the part of a range as a range of its own, if it is not empty and can be read."""
-    part = replace(origin.row, start=start, end=end, digest="", frames=(), crc64nvme="")
+    part = replace(origin.row, start=start, end=end, digest="", frames=(), crc64nvme="", block_checksums="")
     if start >= end:
         return
     try:

@@ -10,7 +10,7 @@ compact protocol (https://parquet.apache.org/docs/file-format/, parquet.thrift).
 does not expose page headers, and terminates the process on an unknown codec.
 
 What earlier releases do not know is in the file's own metadata, as they reject other columns: the algorithm of the
-digests, and the checksums of the objects.
+digests, and the checksums of the objects and of the ranges' blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamvault.common.errors import Damaged, Failed, content_error
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts.archived_range import ArchivedRange, are_block_checksums, block_checksums_length
 from streamvault.layouts.chunks import FRAME_BYTES, MAX_FRAME_BYTES
 from streamvault.manifests.files import one_line
 from streamvault.manifests.manifest import MAX_INDEX_BYTES
@@ -216,11 +216,20 @@ SHA256 = b"sha256"
 CHECKSUMS = "streamvault.crc64nvme.{}"
 """Metadata N: the checksums of the objects of the ranges from row N * `BATCH_ROWS` on, in base64."""
 UNKNOWN_CHECKSUM = "." * 12
+BLOCKS = "streamvault.blocks.{}"
+"""Metadata N: the checksums of the blocks of each of the `BLOCKS_ROWS` ranges from row N * `BLOCKS_ROWS` on."""
+BLOCKS_ROWS = 1000
+MAX_TEXT = 64 * 1024 * 1024
+"""Characters of one such text; Parquet's readers accept at most 100,000,000."""
+MAX_WITH_BLOCKS = 256 * 1024 * 1024
+"""Largest index (bytes, without its footer) that has them, of some 20 TiB: every command reads it whole."""
 _CHECKSUM = re.compile(r"[A-Za-z0-9+/]{11}=")
 
 
 def encode_ranges(stream: StreamName, rows: Iterable[ArchivedRange]) -> bytes:
     """Encode rows, in order of (segment, start), as a Parquet file.
+
+    Checksums of blocks are left out if readers would not accept a file with them.
 
     Raises:
         Failed: the file would be larger than readers accept.
@@ -228,7 +237,7 @@ def encode_ranges(stream: StreamName, rows: Iterable[ArchivedRange]) -> bytes:
     sink, left, number = io.BytesIO(), iter(rows), 0
     batch = list(islice(left, BATCH_ROWS))
     schema = SCHEMA.append(FRAMES) if any(row.frames for row in batch) else SCHEMA
-    metadata = {DIGEST.decode(): SHA256.decode()}
+    metadata, blocks = {DIGEST.decode(): SHA256.decode()}, dict[str, str]()
     with pq.ParquetWriter(sink, schema, compression="none", use_dictionary=["segment"]) as writer:
         while batch:
             columns = [
@@ -243,8 +252,16 @@ def encode_ranges(stream: StreamName, rows: Iterable[ArchivedRange]) -> bytes:
             writer.write_batch(pa.record_batch(columns, schema=schema))
             if any(row.crc64nvme for row in batch):
                 metadata[CHECKSUMS.format(number)] = "".join(row.crc64nvme or UNKNOWN_CHECKSUM for row in batch)
+            for first in range(0, len(batch), BLOCKS_ROWS):
+                some = batch[first : first + BLOCKS_ROWS]
+                lengths = [block_checksums_length(row.end - row.start) for row in some]
+                if any(row.block_checksums for row in some) and sum(lengths) <= MAX_TEXT:
+                    held = (row.block_checksums or "." * length for row, length in zip(some, lengths, strict=True))
+                    blocks[BLOCKS.format((number * BATCH_ROWS + first) // BLOCKS_ROWS)] = "".join(held)
             batch = list(islice(left, BATCH_ROWS))
             number += 1
+        if sink.tell() + sum(map(len, blocks.values())) <= MAX_WITH_BLOCKS:
+            metadata.update(blocks)
         writer.add_key_value_metadata(metadata)
     if sink.tell() > MAX_INDEX_BYTES:
         raise Failed(f"the index of ranges would have {sink.tell()} bytes; readers accept at most {MAX_INDEX_BYTES}")
@@ -275,16 +292,17 @@ def decode_ranges(
             what = f"the index of ranges has digests of an unsupported algorithm ({one_line(digest.decode())})"
             raise Damaged(what, where=where, todo="Use a newer release.")
         _check_size(data, max_rows, where)
-        checksums = _checksums(metadata, where)
+        checksums, blocks = _checksums(metadata, where), _Blocks(metadata, where)
         last: ArchivedRange | None = None
         for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
             _check_names(batch.column(0), where)
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                row = _row(stream, values, next(checksums), where)
+                row = _row(stream, values, next(checksums), blocks, where)
                 if last is not None and (last.segment, last.end) > (row.segment, row.start):
                     raise Damaged(f"the ranges are not in order at {row.start} of {row.segment}", where=where)
                 yield row
                 last = row
+        blocks.check_end()
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise content_error(error, "not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
 
@@ -330,6 +348,39 @@ def _checksums(metadata: Mapping[bytes, bytes], where: str) -> Iterator[str]:
         yield from repeat("", BATCH_ROWS - len(held) // len(UNKNOWN_CHECKSUM))
 
 
+class _Blocks:
+    """The checksums of the ranges' blocks, to be taken in the order of the rows."""
+
+    def __init__(self, metadata: Mapping[bytes, bytes], where: str) -> None:
+        self._metadata, self._where = metadata, where
+        self._row, self._text, self._at = 0, "", 0
+
+    def take(self, size: int) -> str:
+        """Return those of the next row, a range of this size (bytes); empty if they are not known."""
+        if not self._row % BLOCKS_ROWS:
+            self.check_end()
+            self._text, self._at = self._metadata.get(BLOCKS.format(self._row // BLOCKS_ROWS).encode(), b"").decode(), 0
+        self._row += 1
+        if not self._text:
+            return ""
+        length = block_checksums_length(size)
+        text = self._text[self._at : self._at + length]
+        self._at += length
+        if len(text) == length and not text.strip("."):
+            return ""
+        if not are_block_checksums(text, size):
+            raise self._damaged()
+        return text
+
+    def check_end(self) -> None:
+        """Raise `Damaged` if there are more than were taken."""
+        if self._at < len(self._text):
+            raise self._damaged()
+
+    def _damaged(self) -> Damaged:
+        return Damaged("an index of ranges has invalid checksums of blocks", where=f"{self._where}, row {self._row}")
+
+
 # Built from buffers: `pyarrow.array` imports pandas, where it is installed, to test whether its argument is of pandas,
 # and most commands have no other use for it.
 
@@ -352,7 +403,7 @@ def _lists(values: Iterable[Sequence[int]]) -> pa.Array:
     return pa.ListArray.from_arrays(ends, _numbers("i", chain.from_iterable(held)))
 
 
-def _row(stream: StreamName, values: Sequence[Any], checksum: str, where: str) -> ArchivedRange:
+def _row(stream: StreamName, values: Sequence[Any], checksum: str, blocks: _Blocks, where: str) -> ArchivedRange:
     name, start, end, events, digest = values[:5]
     frames = tuple(values[5]) if len(values) > 5 else ()
     owner, _, segment = name.rpartition("/")
@@ -363,7 +414,8 @@ def _row(stream: StreamName, values: Sequence[Any], checksum: str, where: str) -
     right = owner == str(stream) and 0 <= start < end and 0 <= events <= (end - start) // 8
     if not right or len(digest) != 64 or digest.strip("0123456789abcdef") or not _are_frames(frames, end - start):
         raise Damaged("an index of ranges has an invalid row", where=f"{where}: {one_line(values)}")
-    return ArchivedRange(found, start, end, events, digest, frames, crc64nvme=checksum)
+    noted = blocks.take(end - start)
+    return ArchivedRange(found, start, end, events, digest, frames, crc64nvme=checksum, block_checksums=noted)
 
 
 def _are_frames(frames: tuple[Any, ...], size: int) -> bool:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Damaged
 from streamvault.common.units import now_utc
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts.archived_range import ArchivedRange, are_block_checksums
 from streamvault.layouts.keys import GenerationSpan, Place, ended_key, parse_row, plan_key, row_key, work_folder
 from streamvault.manifests.files import (
     Checksum,
@@ -201,7 +201,8 @@ class RangeEntry(Model):
     """An archived range: contiguous events.
 
     `digest` is the SHA-256 of the segment's bytes from `start` to `end`; `frames` are the sizes of a compressed
-    object's frames; `crc64nvme` is the checksum of the object's bytes, empty if there is more than one object.
+    object's frames; `crc64nvme` is the checksum of the object's bytes, and `block_checksums` has those of the segment's
+    bytes (see `ArchivedRange`); both are empty if there is more than one object.
     """
 
     start: Offset
@@ -210,11 +211,25 @@ class RangeEntry(Model):
     digest: Digest
     frames: tuple[Count, ...] = ()
     crc64nvme: Checksum = ""
+    block_checksums: str = ""
+
+    @model_validator(mode="after")
+    def _has_checksums_of_its_size(self) -> Self:
+        if self.block_checksums and not are_block_checksums(self.block_checksums, self.end - self.start):
+            raise ValueError("a range has invalid checksums of blocks")
+        return self
 
     def of_segment(self, segment: SegmentId) -> ArchivedRange:
         """Return the row for the index."""
         return ArchivedRange(
-            segment, self.start, self.end, self.events, self.digest, self.frames, crc64nvme=self.crc64nvme
+            segment,
+            self.start,
+            self.end,
+            self.events,
+            self.digest,
+            self.frames,
+            crc64nvme=self.crc64nvme,
+            block_checksums=self.block_checksums,
         )
 
 

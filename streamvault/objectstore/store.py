@@ -41,11 +41,15 @@ class RunningChecksum:
     """The CRC64NVME of consecutive blocks, so far."""
 
     def __init__(self) -> None:
-        self._value = 0
+        self.value = 0
 
     def update(self, block: bytes | bytearray | memoryview) -> None:
         """Append a block."""
-        self._value = _model().calc(block, self._value)
+        self.value = _model().calc(block, self.value)
+
+    def append(self, other: RunningChecksum, size: int) -> None:
+        """Append the ``size`` bytes that another one is of."""
+        self.value = _model().combine(self.value, other.value, size)
 
     def of(self, blocks: Iterable[B]) -> Iterator[B]:
         """Yield the blocks; each is appended first."""
@@ -56,7 +60,7 @@ class RunningChecksum:
     @property
     def text(self) -> str:
         """The value in base64, as S3 has it."""
-        return base64.b64encode(self._value.to_bytes(8)).decode()
+        return base64.b64encode(self.value.to_bytes(8)).decode()
 
 
 def crc64nvme(data: bytes | bytearray | memoryview) -> str:

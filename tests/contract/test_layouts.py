@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from streamvault.common.errors import Conflict, Damaged, Failed
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums
 from streamvault.layouts.keys import Place
 from streamvault.layouts.layout import Layout, WrittenRange, open_layout
 from streamvault.objectstore.folder import FolderStore
@@ -391,11 +391,19 @@ def checksum_of(store: ObjectStore, layout: Layout) -> str:
     return crc64nvme(store.get(entry.key))
 
 
-def test_checksum_of_a_ranges_object_is_recorded(layout: Layout) -> None:
-    store = memory()
+def blocks_of(layout: Layout, raw: bytes) -> str:
+    """The checksums of blocks that are recorded of a range."""
+    found = BlockChecksums()
+    found.update(raw)
+    return "" if layout.one_object_per_event else found.finish()[1]
+
+
+def test_checksums_of_a_range_are_recorded(layout: Layout) -> None:
+    store, raw = memory(), b"".join(map(frame, [b"one", b"", b"three"]))
     for _ in range(2):  # the second writer finds the object
         written = layout.write_run(place_of(store), SEGMENT, runs(events_at(START, [b"one", b"", b"three"])))
         assert written.crc64nvme == checksum_of(store, layout)
+        assert written.block_checksums == blocks_of(layout, raw)
 
 
 @pytest.mark.parametrize("window", [MIB, 64 * MIB], ids=["in parts", "whole"])
@@ -405,6 +413,7 @@ def test_large_event_is_a_separate_object(layout: Layout, window: int) -> None:
     written = layout.write_large(place_of(store), event, in_blocks(LARGE_EVENT), window)
     held = replace(event, frames=written.frames)
     assert written.crc64nvme == checksum_of(store, layout)
+    assert written.block_checksums == blocks_of(layout, LARGE_EVENT)
     check = layout.check_range(place_of(store), held)
     assert (check.objects, check.damaged, check.stray) == (1, 0, 0)
     assert len(list(store.list(PREFIX))) == 1

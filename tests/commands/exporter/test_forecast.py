@@ -216,10 +216,10 @@ def test_sizes_are_those_of_the_real_files() -> None:
     stream = StreamName("scope", "stream")
     part = Part(37, 1000 * 37, 37 * 2**20)
     for compressed in (False, True):
-        frames = (2**20,) if compressed else ()
+        frames, checksums = (2**20,) if compressed else (), ("rosUhgp5mIg=", "rosUhgp5mIg=")
         rows = [
             ArchivedRange(
-                SegmentId(0, n // 37), n % 37 * 2**20, (n % 37 + 1) * 2**20, 1000, f"{n:064x}", frames, "rosUhgp5mIg="
+                SegmentId(0, n // 37), n % 37 * 2**20, (n % 37 + 1) * 2**20, 1000, f"{n:064x}", frames, *checksums
             )
             for n in range(45_000)
         ]
@@ -247,7 +247,15 @@ def test_memory_of_the_driver_is_what_its_objects_take() -> None:
         for number, task in enumerate(tasks):
             low, high = task.span.low, task.span.high
             checksum = b64encode(number.to_bytes(8)).decode()
-            entry = RangeEntry(start=low, end=high, events=65_000 + number, digest=f"{number:064x}", crc64nvme=checksum)
+            blocks = b64encode(number.to_bytes(size // 2**20 * 8)).decode()
+            entry = RangeEntry(
+                start=low,
+                end=high,
+                events=65_000 + number,
+                digest=f"{number:064x}",
+                crc64nvme=checksum,
+                block_checksums=blocks,
+            )
             chain.add(FinishedSpan(start=low, end=high, ranges=(entry,)))
         chain.prove()
         rows = [one.of_segment(segment) for one in chain.ranges()]

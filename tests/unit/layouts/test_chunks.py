@@ -199,11 +199,14 @@ def test_other_frames_of_the_same_content_are_kept() -> None:
     store = memory()
     there = framed(raw, level=12)
     store.put(key_of(raw), b"".join(there))
-    frames, checksum = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
+    written = ZSTD.write_run(place_of(store), SEGMENT, blocks(raw))
+    frames, checksum, noted = written
     assert frames == tuple(map(len, there))
     assert checksum == crc64nvme(b"".join(there))
-    assert ZSTD.write_large(place_of(store), range_of(raw), [raw], MIB) == (frames, checksum)
-    assert frames != ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw)).frames
+    assert ZSTD.write_large(place_of(store), range_of(raw), [raw], MIB) == written
+    ours = ZSTD.write_run(place_of(memory()), SEGMENT, blocks(raw))
+    assert frames != ours.frames
+    assert noted == ours.block_checksums == RAW.write_run(place_of(memory()), SEGMENT, blocks(raw)).block_checksums
     assert store.get(key_of(raw)) == b"".join(there)
     held = range_of(raw, frames)
     assert b"".join(ZSTD.read_range(place_of(store), held, START, START + len(raw))) == raw

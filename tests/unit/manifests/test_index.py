@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.archived_range import ArchivedRange, segment_digest
+from streamvault.layouts.archived_range import BLOCK_BYTES, ArchivedRange, segment_digest
 from streamvault.layouts.chunks import MAX_FRAME_BYTES
 from streamvault.manifests.index import FRAMES, SCHEMA, decode_ranges, encode_ranges
 from streamvault.streamstore.model import SegmentId
@@ -71,6 +71,49 @@ def test_checksums_round_trip_beside_the_columns(first: int) -> None:
     assert file.schema_arrow.equals(SCHEMA)
     assert len(file.metadata.metadata[b"streamvault.crc64nvme.2"]) == 5_000 * 12
     assert (b"streamvault.crc64nvme.0" in file.metadata.metadata) == (first == 0)
+
+
+def blocks_at(number: int) -> str:
+    return "" if number % 3 == 0 else base64.b64encode(number.to_bytes(16)).decode()
+
+
+def two_blocks_each(count: int, first: int = 0) -> list[ArchivedRange]:
+    size = BLOCK_BYTES + 9
+    return [
+        ArchivedRange(SegmentId(0, 7), at * size, (at + 1) * size, 8, DIGEST, block_checksums=blocks_at(at))
+        for at in range(first, first + count)
+    ]
+
+
+def test_checksums_of_blocks_round_trip_beside_the_columns() -> None:
+    rows = two_blocks_each(12_500)
+    rows[2000:3000] = [replace(row, block_checksums="") for row in rows[2000:3000]]
+    data = encode_ranges(NAME, rows)
+    assert [row.block_checksums for row in decode_ranges(NAME, data, WHERE)] == [row.block_checksums for row in rows]
+    file = pq.ParquetFile(io.BytesIO(data))
+    assert file.schema_arrow.equals(SCHEMA)
+    held = {key for key in file.metadata.metadata if key.startswith(b"streamvault.blocks.")}
+    assert held == {f"streamvault.blocks.{number}".encode() for number in range(13) if number != 2}
+    assert len(file.metadata.metadata[b"streamvault.blocks.12"]) == 500 * 24
+
+
+@pytest.mark.parametrize("limit", ["MAX_TEXT", "MAX_WITH_BLOCKS"])
+def test_checksums_of_blocks_are_left_out_of_an_index_that_becomes_too_large(
+    monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    rows = two_blocks_each(3, first=1)
+    assert blocks_at(1) in {row.block_checksums for row in decode_ranges(NAME, encode_ranges(NAME, rows), WHERE)}
+    monkeypatch.setattr(f"streamvault.manifests.index.{limit}", 71)
+    found = list(decode_ranges(NAME, encode_ranges(NAME, rows), WHERE))
+    assert found == rows
+    assert {row.block_checksums for row in found} == {""}
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "A" * 11, "A" * 11 + "=A", "." * 11 + "A", "A" * 12, "A" * 10 + "==", "A" * 11 + "=" + "." * 12]
+)
+def test_invalid_checksums_of_blocks_are_damage(text: str) -> None:
+    assert "invalid checksums of blocks" in refusal(with_metadata({"streamvault.blocks.0": text}))
 
 
 def with_metadata(metadata: dict[str, str]) -> bytes:

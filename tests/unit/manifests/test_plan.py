@@ -12,6 +12,7 @@ from streamvault.layouts.keys import GenerationSpan, Place, plan_key, row_key
 from streamvault.manifests.files import seal
 from streamvault.manifests.plan import (
     Plan,
+    RangeEntry,
     create_plan,
     current_plan,
     end_plan,
@@ -24,7 +25,7 @@ from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId
-from tests.archives import LEFT, NAME, PREFIX, plan_of, row
+from tests.archives import DIGEST, LEFT, NAME, PREFIX, plan_of, row
 
 FIRST = GenerationSpan.of(1)
 
@@ -175,6 +176,15 @@ def test_invalid_row_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=r"ranges and gaps|events than fit its size"):
         row(0, *pieces, gaps=gaps, end=end)
+
+
+def test_row_with_checksums_of_another_number_of_blocks_is_refused() -> None:
+    given: dict[str, Any] = {"start": 0, "end": 2**20 + 1, "events": 1, "digest": DIGEST}
+    two, one = "A" * 21 + "A==", "A" * 11 + "="
+    assert RangeEntry(**given, block_checksums=two).of_segment(LEFT).block_checksums == two
+    for text in (one, "x"):
+        with pytest.raises(ValueError, match="invalid checksums of blocks"):
+            RangeEntry(**given, block_checksums=text)
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", row(7).encode(), row(0).encode()[:-9]])
