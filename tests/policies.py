@@ -20,9 +20,11 @@ KEYS = {
     "manifest": f"_manifest/{ONE}.json",
     "index": f"_manifest/{ONE}.ranges.parquet",
     "mark": f"_manifest/{ONE}.checked.json",
+    "noted blocks": f"_manifest/{ONE}.blocks.json",
     "merged manifest": f"_manifest/{MERGED}.json",
     "merged index": f"_manifest/{MERGED}.ranges.parquet",
     "merged mark": f"_manifest/{MERGED}.checked.json",
+    "merged noted blocks": f"_manifest/{MERGED}.blocks.json",
     "decision": f"_manifest/decisions/{ONE}.json",
     "truncation": f"_manifest/truncations/{ONE}.json",
     "table record": "_table/clicks/table.json",
@@ -41,7 +43,8 @@ WORK = {"work", "probe"}
 PLAIN = {"manifest", "index"}
 MERGE = {"merged manifest", "merged index"}
 MARKS = {"mark", "merged mark"}
-RECORDS = {*PLAIN, *MERGE, *MARKS, "decision", "truncation"}
+BLOCKS = {"noted blocks", "merged noted blocks"}
+RECORDS = {*PLAIN, *MERGE, *MARKS, *BLOCKS, "decision", "truncation"}
 TABLE = {kind for kind in KEYS if kind.startswith("table ")}
 FILES = {"table file", "table metadata"}
 
@@ -49,7 +52,7 @@ CREATES: dict[str, set[str]] = {
     "import": set(),
     "query": set(),
     "warm": set(),
-    "check": MARKS,
+    "check": MARKS | BLOCKS,
     "hold": {"decision"},
     "export": DATA | WORK | PLAIN,
     "rotate": DATA | WORK | PLAIN | MARKS | {"decision", "truncation"},

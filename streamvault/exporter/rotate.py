@@ -14,7 +14,7 @@ from streamvault.exporter.export import Export, export_next
 from streamvault.exporter.reports import ExportReport, RotateOptions, RotateReport, StoppedReport
 from streamvault.exporter.run import export_range
 from streamvault.exporter.truncate import SeenRanges, Truncated, forget_truncations, truncate_source
-from streamvault.layouts.keys import checked_key, manifest_key, ranges_key
+from streamvault.layouts.keys import blocks_key, checked_key, manifest_key, ranges_key
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.decisions import Decision
@@ -141,7 +141,7 @@ def _held(listing: Listing, generation: int) -> StoppedReport:
 
 def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock | None:
     """Return a lock on any of a generation's objects; those written last, and so locked longest, are checked first."""
-    records = (archive.prefix + key(manifest.span) for key in (manifest_key, ranges_key, checked_key))
+    records = (archive.prefix + key(manifest.span) for key in (manifest_key, ranges_key, checked_key, blocks_key))
     return next(filter(None, map(locks.lock_of, records)), None) or locks.first_lock(_data(archive, manifest))
 
 

@@ -34,7 +34,7 @@ _SEGMENT_NAME = re.compile(r"([0-9]{10})\.([0-9]{10})")
 _RANGE = re.compile(rf"{_SEGMENT}/([0-9]{{19}})-([0-9]{{10}}|[0-9]{{19}})")
 _DECISION = re.compile(r"_manifest/decisions/([0-9]{10})\.json")
 _TRUNCATION = re.compile(r"_manifest/truncations/([0-9]{10})\.json")
-_RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json)")
+_RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json|blocks\.json)")
 _WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
 _LINE_FOLDER = "_line-"
@@ -147,7 +147,10 @@ class RowKey(NamedTuple):
 
 
 class RecordKey(NamedTuple):
-    """The parsed key of a manifest, an index or a mark: ``kind`` is ``manifest``, ``ranges`` or ``checked``."""
+    """The parsed key of a manifest, an index, a mark or noted checksums.
+
+    ``kind`` is ``manifest``, ``ranges``, ``checked`` or ``blocks``.
+    """
 
     span: GenerationSpan
     kind: str
@@ -279,6 +282,11 @@ def checked_key(span: GenerationSpan) -> str:
     return f"{MANIFESTS}{_stem(span)}.checked.json"
 
 
+def blocks_key(span: GenerationSpan) -> str:
+    """Return the key of the checksums of blocks that a check has noted of a generation; raises as `manifest_key`."""
+    return f"{MANIFESTS}{_stem(span)}.blocks.json"
+
+
 def decision_key(number: int) -> str:
     """Return the key of a decision, which says what has expired, is merged and is held."""
     return f"{MANIFESTS}decisions/{_generation(number)}.json"
@@ -315,7 +323,7 @@ def parse_segment(name: str) -> SegmentId | None:
 
 
 def parse_record(key: str) -> RecordKey | None:
-    """Parse the key of a manifest, an index or a mark; return None for any other key."""
+    """Parse the key of a manifest, an index, a mark or noted checksums; return None for any other key."""
     match = _RECORD.fullmatch(key)
     span = _parse_span(match)
     if match is None or span is None:

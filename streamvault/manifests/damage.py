@@ -287,18 +287,20 @@ def uncompared(damage: tuple[Lost, ...], listed: RangeCheck) -> tuple[Lost, ...]
     return (*damage[:-1], replace(damage[-1], what=f"{damage[-1].what}; {rest}"))
 
 
-def damage_of(part: ArchivedPart) -> tuple[Lost, ...]:
-    """Compare a part's range with its digest and its events; return the damage: none, or one that covers the range."""
+def damage_of(part: ArchivedPart, checksums: BlockChecksums | None = None) -> tuple[Lost, ...]:
+    """Compare a part's range with its digest and its events; return the damage: none, or one that covers the range.
+
+    If ``checksums`` are given, what was read is appended to them.
+    """
     from streamvault.streamstore.events import (  # noqa: PLC0415
         open_splitter,  # imports numpy, which read-only commands do not need
     )
 
     row, events, what = part.row, 0, ""
-    checksums = BlockChecksums()
     splitter = open_splitter("bytes" if row.is_large else row.content, row.start, str(row.segment))
     head = bytearray()
     try:
-        for block in checksums.of(read_verified(part)) if row.block_checksums else read_verified(part):
+        for block in read_verified(part) if checksums is None else checksums.of(read_verified(part)):
             head += memoryview(block)[: HEADER_BYTES - len(head)]
             if what:
                 continue  # the digest says more
@@ -317,8 +319,6 @@ def damage_of(part: ArchivedPart) -> tuple[Lost, ...]:
         what = "it is not the one event that the index says"
     elif not row.is_large and events != row.events:
         what = what or f"it has {count_text(events, 'event')}, and the index says {row.events:,}"
-    elif row.block_checksums and row.block_checksums != checksums.finish()[1]:
-        what = "the checksums of its blocks are not those of its bytes"
     return (whole(row, f"the range has its digest, but {what}"),) if what else ()
 
 
@@ -351,8 +351,7 @@ def find_remains(origin: ArchivedPart) -> Remains | None:
     are on the chain that begins with the range. Behind a missing object the listing proves no event, as an object there
     may be one that never belonged to the chain.
     """
-    # wrong checksums take nothing of a range that has its digest
-    damage = damage_of(replace(origin, row=replace(origin.row, block_checksums="")))
+    damage = damage_of(origin)
     if not damage:
         return None
     row, rows, known, what = origin.row, tuple[ArchivedRange, ...](), tuple[Lost, ...](), damage[0].what

@@ -126,7 +126,7 @@ def _first(archive: Archive, listing: Listing) -> Manifest | None:
 def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: LockCheck) -> int:
     """Delete manifests first, so that a lock on one of them, set since the decision, still keeps all of the data."""
     store, prefix = archive.store, archive.prefix
-    kinds: dict[str, list[str]] = {"manifest": [], "ranges": [], "checked": []}
+    kinds: dict[str, list[str]] = {"manifest": [], "ranges": [], "checked": [], "blocks": []}
     for key in listing.remains:
         if (record := parse_record(key)) is not None:
             kinds[record.kind].append(prefix + key)

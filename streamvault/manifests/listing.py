@@ -30,6 +30,9 @@ from streamvault.streamstore.model import StreamCut
 KEPT = 4
 """Superseded decisions that are never deleted: the newest ones, with which `check_decisions` compares."""
 
+_PUBLISHED = {"checked", "blocks"}
+"""Kinds of records that are written only once their generation is published."""
+
 HIGHEST = 1_000_000_000
 """The highest number of a decision that is believed; one a second for 31 years."""
 
@@ -50,6 +53,7 @@ class Listing:
         decision: the newest decision; number 0 if there is none.
         spans: the generations in force, in order.
         checked: numbers of the generations in force that have a mark.
+        noted: numbers of the generations in force of which a check has noted checksums of blocks.
         holds: number of a generation in force → names of its holds, sorted; a hold on a generation that was merged
             later is a hold on the merged one.
         remains: keys (relative to the archive) of manifests, indexes and marks of expired generations.
@@ -57,11 +61,11 @@ class Listing:
         undecided: merged generations that have a manifest, but no decision.
         older: numbers of superseded decisions.
         truncations: generations to whose ends the source may be about to be truncated, ascending.
-        begun: generations after the newest that have an index, but neither a manifest nor a mark: they are about to be
-            published, or were.
+        begun: generations after the newest that have an index, but neither a manifest nor what is only written after
+            it: they are about to be published, or were.
         orphans: generations after the newest that were published, but whose manifests are gone: the decision or a note
-            of a truncation names them, or they have a mark, or an index and no plan, which is deleted only after the
-            publication.
+            of a truncation names them, or they have a mark or noted checksums, or an index and no plan, which is
+            deleted only after the publication.
     """
 
     decision: Decision
@@ -75,6 +79,7 @@ class Listing:
     truncations: tuple[int, ...] = ()
     begun: tuple[GenerationSpan, ...] = ()
     orphans: tuple[GenerationSpan, ...] = ()
+    noted: frozenset[int] = frozenset()
 
     @property
     def dropped(self) -> int:
@@ -297,6 +302,7 @@ def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Lis
         decision,
         spans=spans,
         checked=frozenset(span.last for span in spans if "checked" in records[span]),
+        noted=frozenset(span.last for span in spans if "blocks" in records[span]),
         remains=tuple(
             key for span, kinds in sorted(records.items()) if span.first <= decision.dropped for key in kinds.values()
         ),
@@ -304,11 +310,11 @@ def _resolve(decision: Decision, keys: Iterable[str], numbers: list[int]) -> Lis
         undecided=tuple(span for span in published if span.is_merged and span not in merged),
         older=tuple(numbers[:-1]),
         truncations=tuple(truncations),
-        begun=tuple(span for span, kinds in later.items() if "checked" not in kinds),
+        begun=tuple(span for span, kinds in later.items() if not kinds.keys() & _PUBLISHED),
         orphans=tuple(
             sorted(
                 {span for span in named if span.last > newest}
-                | {span for span, kinds in later.items() if "checked" in kinds}
+                | {span for span, kinds in later.items() if kinds.keys() & _PUBLISHED}
             )
         ),
     )

@@ -30,6 +30,7 @@ from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import (
     WORK,
     GenerationSpan,
+    blocks_key,
     checked_key,
     chunk_key,
     manifest_key,
@@ -373,7 +374,7 @@ def _delete(archive: Archive, one: Replacement, ends: Ends) -> DeletedData:
     objects = delete_all(store, gone)
     for old in one.old:
         delete_all(store, (found.key for found in store.list(prefix + work_folder(old))) if old.is_merged else ())
-    for key in (ranges_key, checked_key, manifest_key):
+    for key in (ranges_key, checked_key, blocks_key, manifest_key):
         delete_all(store, (prefix + key(old) for old in one.old))
     return DeletedData(objects, counted.requests)
 

@@ -203,7 +203,7 @@ def fingerprint(objects: Objects, *, table: bool = False) -> str:
 def _same_records(before: Objects, after: Objects) -> bool:
     """Whether only marks were changed."""
     changed = {key for key in {*before, *after} if before.get(key) != after.get(key)}
-    return all("/_manifest/" in key and key.endswith(".checked.json") for key in changed)
+    return all("/_manifest/" in key and key.endswith((".checked.json", ".blocks.json")) for key in changed)
 
 
 def _restore(world: World, archive: str, noted: str, *, table: bool) -> dict[SegmentId, bytes]:

@@ -6,12 +6,12 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import TypeVar
 
-from streamvault.common.errors import Damaged
+from streamvault.common.errors import Damaged, Failed
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.units import count_text
@@ -26,6 +26,7 @@ from streamvault.manifests.history import Generation, History, by_segment
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import extra_chunks, merges_under_way, state_of
+from streamvault.manifests.noted_blocks import lacks_block_checksums, note_blocks, with_noted_blocks
 from streamvault.manifests.options import CheckOptions
 from streamvault.manifests.plan import Plan, current_plan
 from streamvault.manifests.verbs.check_ranges import (
@@ -103,7 +104,7 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
             # check again
             scope = plan_scope()
             found, notes = _compare(runner, scope, source, progress, reads=bool(share))
-        marked, unmarked = _mark(source, scope.history) if share == 1 and not found.found else ((), ())
+        marked, unmarked = _mark(source, scope.history, found) if share == 1 and not found.found else ((), ())
         removed = _repair(runner, scope.history, source) if options.repair and not found.found and found.stray else 0
         start_seconds = runner.start_seconds
     progress.end()
@@ -175,8 +176,10 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     history = source.history() if generation is None else History([source.load(generation)])
     if generation is None and history.generation != listing.newest:
         unfinished, plan_notes = _find_plan(source, history.generation + 1)
+    history = History([_with_noted_blocks(source, listing, one) for one in history.generations])
     extra = source.stable(lambda now: list(extra_chunks(source, now, under_way)))
-    ranges = range_tasks(history, source.address, extra, share=share, seed=seed, checksums=checksums)
+    tasks = range_tasks(history, source.address, extra, share=share, seed=seed, checksums=checksums)
+    ranges = [replace(task, blocks=share == 1) for task in tasks]
     if generation is not None:
         note = f"only generation {history.generation} was checked; strays were not searched for"
         return _Scope(history, ranges, (note,), state)
@@ -254,11 +257,12 @@ def _compare(
     return CheckResult.sum_of([*results, *extra]), notes
 
 
-def _mark(source: Archive, history: History) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Mark the generations in force as read back, so that a rotation does not read them again.
+def _mark(source: Archive, history: History, found: CheckResult) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Mark the generations in force as read back, so that a rotation does not read them again; note what was found.
 
     Returns:
-        The generations that had no mark and have one now, and a note if the others could not be marked.
+        The generations that had no mark and have one now, and a note if the others could not be marked, or on the
+        checksums of blocks.
     """
     marked: list[int] = []
     listing = source.listing()
@@ -271,7 +275,27 @@ def _mark(source: Archive, history: History) -> tuple[tuple[int, ...], tuple[str
         except ObjectStoreError as error:
             return tuple(marked), (f"{span} cannot be recorded as read back, so a rotation reads it again: {error}",)
         marked.append(span.last)
-    return tuple(marked), ()
+    return tuple(marked), _note_blocks(source, history, listing, found)
+
+
+def _with_noted_blocks(source: Archive, listing: Listing, each: Generation) -> Generation:
+    is_noted = each.manifest.span in listing.spans and each.manifest.generation in listing.noted
+    return with_noted_blocks(source.place, each) if is_noted else each
+
+
+def _note_blocks(source: Archive, history: History, listing: Listing, found: CheckResult) -> tuple[str, ...]:
+    """Note the checksums of blocks of the generations in force that have none; return a note on that, or none."""
+    noted: list[str] = []
+    for each in history.generations:
+        span = each.manifest.span
+        if span not in listing.spans or not lacks_block_checksums(each):
+            continue
+        try:
+            note_blocks(source.place, each, found.blocks)
+        except (ObjectStoreError, Failed) as error:
+            return (f"the checksums of blocks of {span} cannot be noted: {error}",)
+        noted.append(str(span))
+    return (f"the checksums of blocks were noted of {', '.join(noted)}",) if noted else ()
 
 
 def _not_compared(found: CheckResult) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from streamvault.common.progress import task_progress
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums
 from streamvault.layouts.keys import (
     MANIFESTS,
     TABLES,
@@ -105,6 +105,7 @@ class RangesTask:
         read: for each range, whether to read it and compare its digest.
         known: keys (relative to the archive) of other objects that are expected in these ranges.
         checksums: whether to compare the checksums that the store keeps.
+        blocks: whether to return the checksums of blocks of those that are read and have none.
     """
 
     address: PlaceAddress
@@ -113,6 +114,7 @@ class RangesTask:
     read: tuple[bool, ...]
     known: frozenset[str] = frozenset()
     checksums: bool = False
+    blocks: bool = False
 
     @property
     def size(self) -> int:
@@ -151,6 +153,7 @@ class CheckResult:
         not_kept: number of objects that were to be compared, and of which the store keeps no checksum.
         not_indexed: number of those of which the index has no checksum, or not of the kind that the store keeps.
         not_compared: the key of one of them; empty if there is none.
+        blocks: segment and start of ranges without checksums of blocks → those of what was read, if asked for.
     """
 
     findings: tuple[Lost, ...] = ()
@@ -164,6 +167,7 @@ class CheckResult:
     not_compared: str = ""
     events: int = 0
     bytes: int = 0
+    blocks: Mapping[tuple[SegmentId, int], str] = field(default_factory=dict)
 
     @classmethod
     def sum_of(cls, results: Sequence[CheckResult]) -> CheckResult:
@@ -180,6 +184,7 @@ class CheckResult:
             not_compared=next((result.not_compared for result in results if result.not_compared), ""),
             events=sum(result.events for result in results),
             bytes=sum(result.bytes for result in results),
+            blocks={place: text for result in results for place, text in result.blocks.items()},
         )
 
 
@@ -281,6 +286,7 @@ def check_ranges(task: RangesTask) -> CheckResult:
     findings: list[Lost] = []
     strays: list[str] = []
     intact: list[ArchivedRange] = []
+    blocks: dict[tuple[SegmentId, int], str] = {}
     found = read = stray = 0
     place, layout, done = task.address.open(), open_layout(task.layout), task_progress()
     done.only_reads()
@@ -292,7 +298,13 @@ def check_ranges(task: RangesTask) -> CheckResult:
         if is_read:
             read += not listed.damaged
             part = ArchivedPart.all_of(task.address, task.layout, row)
-            damage = uncompared(damage, listed) if listed.damaged else damage_of(part)
+            if listed.damaged:
+                damage = uncompared(damage, listed)
+            elif row.block_checksums or (task.blocks and not layout.one_object_per_event):
+                damage, found_blocks = _compare_blocks(part)
+                blocks |= {} if row.block_checksums else {(row.segment, row.start): found_blocks}
+            else:
+                damage = damage_of(part)
         found += max(listed.damaged, len(damage))
         findings += damage
         intact += () if damage else (row,)
@@ -306,6 +318,7 @@ def check_ranges(task: RangesTask) -> CheckResult:
         read=read,
         events=sum(row.events for row in task.rows),
         bytes=sum(row.end - row.start for row in task.rows),
+        blocks=blocks,
     )
     if not task.checksums:
         return listed_only
@@ -314,6 +327,17 @@ def check_ranges(task: RangesTask) -> CheckResult:
             listed_only, not_indexed=sum(row.events for row in intact), not_compared=f"those of layout {layout.name}"
         )
     return CheckResult.sum_of([listed_only, _compare_checksums(place, task.layout, intact)])
+
+
+def _compare_blocks(part: ArchivedPart) -> tuple[tuple[Lost, ...], str]:
+    """Return a range's damage, as `damage_of` and by its noted checksums of blocks, and those of its bytes."""
+    checksums, noted = BlockChecksums(), part.row.block_checksums
+    damage = damage_of(part, checksums)
+    found = checksums.finish()[1]
+    if noted and noted != found and not damage:
+        what = "the range has its digest, but the checksums of its blocks are not those of its bytes"
+        return (whole(part.row, what),), found
+    return damage, found
 
 
 def _compare_checksums(place: Place, layout: str, rows: Iterable[ArchivedRange]) -> CheckResult:

@@ -45,6 +45,7 @@ events = st.tuples(segments, offsets, int31(8))
         (keys.manifest_key(ONE), "_manifest/0000000007.json"),
         (keys.ranges_key(ONE), "_manifest/0000000007.ranges.parquet"),
         (keys.checked_key(ONE), "_manifest/0000000007.checked.json"),
+        (keys.blocks_key(ONE), "_manifest/0000000007.blocks.json"),
         (keys.decision_key(7), "_manifest/decisions/0000000007.json"),
         (keys.truncation_key(7), "_manifest/truncations/0000000007.json"),
         (keys.plan_key(ONE), "_work/0000000007/plan.json"),
@@ -100,7 +101,7 @@ def test_keys_of_merged_generations_round_trip(first: int, segment: SegmentId, o
     for last in {first + 1, (first + keys.MAX_INT31 + 1) // 2, keys.MAX_INT31}:
         merged, plain = GenerationSpan(first, last), GenerationSpan.of(last)
         made = {"manifest": keys.manifest_key, "ranges": keys.ranges_key, "checked": keys.checked_key}
-        for kind, key in made.items():
+        for kind, key in (made | {"blocks": keys.blocks_key}).items():
             assert keys.parse_record(key(merged)) == (merged, kind)
             assert keys.parse_record(key(plain)) == (plain, kind)
         assert keys.parse_row(keys.row_key(merged, segment, offset)) == (merged, segment, offset, 1)
@@ -135,7 +136,7 @@ def test_each_record_is_parsed_by_its_own_parser_only(generation: int) -> None:
     decision = keys.decision_key(generation)
     assert keys.parse_decision(decision) == generation
     assert keys.parse_record(decision) is None
-    for make in (keys.manifest_key, keys.ranges_key, keys.checked_key):
+    for make in (keys.manifest_key, keys.ranges_key, keys.checked_key, keys.blocks_key):
         assert keys.parse_decision(make(GenerationSpan.of(generation))) is None
         assert parse_nothing_else(make(GenerationSpan.of(generation)))
     assert parse_nothing_else(decision)

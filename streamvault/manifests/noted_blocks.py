@@ -1,0 +1,107 @@
+"""Checksums of blocks of a generation whose index has none, as of an earlier release: ``GGGGGGGGGG.blocks.json``.
+
+A check that has read all data notes them, create-only. They are beside the manifest and not covered by it: the file has
+its own SHA-256 and names the manifest that it is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from streamvault.common.errors import Damaged, Failed
+from streamvault.common.version import TOOL
+from streamvault.layouts.archived_range import ArchivedRange, are_block_checksums
+from streamvault.layouts.keys import Place, blocks_key
+from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.manifests.decisions import Note
+from streamvault.manifests.files import Digest, find_file
+from streamvault.manifests.history import Generation, by_segment
+from streamvault.objectstore.store import SMALL, AlreadyExists
+from streamvault.streamstore.model import SegmentId
+
+
+class NotedBlocks(Note):
+    """The checksums of blocks (`ArchivedRange.block_checksums`) of each range, in the order of the index.
+
+    `digest` is the SHA-256 of the manifest's file.
+    """
+
+    ranges: tuple[str, ...]
+    digest: Digest
+
+
+def lacks_block_checksums(generation: Generation) -> bool:
+    """Check whether a range has no checksums of its blocks in the index, although its layout has them noted."""
+    if generation.layout not in LAYOUTS or open_layout(generation.layout).one_object_per_event:
+        return False
+    return any(not row.block_checksums for row in _rows(generation))
+
+
+def note_blocks(place: Place, generation: Generation, found: Mapping[tuple[SegmentId, int], str]) -> None:
+    """Note the checksums of blocks of a generation, all of whose data were read and matched; the first note holds.
+
+    Args:
+        place: the archive.
+        generation: what the data were compared with.
+        found: segment and start of a range → its checksums, of those without any in the index.
+
+    Raises:
+        Failed: the file would be larger than readers accept.
+        ObjectStoreError: it could not be written.
+    """
+    manifest = generation.manifest
+    texts = tuple(row.block_checksums or found[row.segment, row.start] for row in _rows(generation))
+    if (size := sum(map(len, texts))) > SMALL * 9 // 10:
+        raise Failed(f"the checksums of blocks would have {size} bytes; readers accept at most {SMALL}")
+    noted = NotedBlocks(
+        scope=manifest.scope,
+        stream=manifest.stream,
+        generation=manifest.generation,
+        tool=TOOL,
+        ranges=texts,
+        digest=generation.fingerprint,
+    )
+    with suppress(AlreadyExists):  # another check has noted them
+        place.store.put(place.prefix + blocks_key(manifest.span), noted.encode())
+
+
+def with_noted_blocks(place: Place, generation: Generation) -> Generation:
+    """Return a generation with the checksums of blocks that were noted of it, where its index has none.
+
+    Raises:
+        Damaged: they are not valid, or those of another generation.
+    """
+    if not lacks_block_checksums(generation):
+        return generation
+    manifest, rows = generation.manifest, list(_rows(generation))
+    key = place.prefix + blocks_key(manifest.span)
+    todo = f"Delete {place.at(key)}: 'streamvault check --read-data' notes them again."
+    try:
+        noted = find_file(NotedBlocks, place.store, key)
+    except Damaged as damaged:
+        raise Damaged(damaged.what, where=damaged.where, todo=todo) from None
+    if noted is None:
+        return generation
+    of = (noted.scope, noted.stream, noted.generation, noted.digest)
+    if of != (manifest.scope, manifest.stream, manifest.generation, generation.fingerprint):
+        raise Damaged("the checksums of blocks are those of another generation", where=place.at(key), todo=todo)
+    if not _fit(noted.ranges, rows):
+        raise Damaged("the checksums of blocks are not those of the ranges", where=place.at(key), todo=todo)
+    whole = (
+        row if row.block_checksums else replace(row, block_checksums=text)
+        for row, text in zip(rows, noted.ranges, strict=True)
+    )
+    return replace(generation, rows=by_segment(whole))
+
+
+def _fit(texts: Sequence[str], rows: Sequence[ArchivedRange]) -> bool:
+    return len(texts) == len(rows) and all(
+        are_block_checksums(text, row.end - row.start) for text, row in zip(texts, rows, strict=True)
+    )
+
+
+def _rows(generation: Generation) -> Iterator[ArchivedRange]:
+    for rows in generation.rows.values():
+        yield from rows
