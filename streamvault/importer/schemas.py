@@ -16,11 +16,15 @@ from typing import Any
 from streamvault.common.errors import Conflict, Usage
 from streamvault.importer.reports import ImportOptions, ImportReport
 from streamvault.manifests.manifest import SchemaGroup, SchemaVersion
-from streamvault.sources.schemas import RegistryGroup, RegistryRejected
+from streamvault.sources.schemas import FORMATS, RegistryGroup, RegistryRejected
 from streamvault.sources.sources import ArchiveState
 
 _ANY: dict[str, Any] = {"policy": "AllowAny"}
 """Under which all schemas are registered: the group's own policy may have come later, and reject the first of them."""
+
+
+_ANYTHING = {"serializationFormat": {"serializationFormat": "Any"}, "allowMultipleTypes": True}
+"""What a group has if the archive does not say what it had."""
 
 
 @dataclass
@@ -125,19 +129,30 @@ class ArchivedSchemas:
                 raise
         infos: dict[tuple[str, str, int], Any] = {}
         for key, one in self._versions.items():
-            kind = {"serializationFormat": one.format}
-            infos[key] = ask(
-                "/schemas", "POST", {"type": one.type, "serializationFormat": kind, "schemaData": one.data}
-            )
+            kind = one.format if one.format in FORMATS else "Custom"
+            body = {
+                "type": one.type,
+                "serializationFormat": {"serializationFormat": kind, "fullTypeName": one.format},
+                "schemaData": one.data,
+            }
+            infos[key] = ask("/schemas", "POST", body)
             self._check_same(infos[key], "version", one.version, f"version {one.version} of {one.type}")
         for codec in dict.fromkeys(one.codec for one in self.noted.entries if one.codec):
             ask("/codecTypes", "POST", {"name": codec})
-        # all schemas are registered, so that the group is complete only with its policy
-        ask("/compatibility", "PUT", {"compatibility": settings["compatibility"]})
+        self._set_policy(settings["compatibility"])  # before the encodings, as a group that has these is complete
         for entry in self.noted.entries:
             body = {"versionInfo": infos[entry.key], "codecType": entry.codec}
             answer = ask("/encodings", "PUT", body)
             self._check_same(answer, "encodingId", entry.encoding, f"encoding {entry.encoding}")
+
+    def _set_policy(self, policy: Any) -> None:
+        """Set the group's policy in the place of the one that it was created with; another, of whomever, stays."""
+        try:
+            self.registry.ask("/compatibility", "PUT", {"compatibility": policy, "previousCompatibility": _ANY})
+        except RegistryRejected:
+            held = self.registry.ask()
+            if not isinstance(held, dict) or held.get("compatibility") == _ANY:
+                raise
 
     def _settings(self) -> dict[str, Any]:
         """Return the group's properties; of an archive without them, those that accept its schemas."""
@@ -145,12 +160,7 @@ class ArchivedSchemas:
             settings = json.loads(self.noted.settings)
             if isinstance(settings, dict) and {"serializationFormat", "compatibility"} <= settings.keys():
                 return settings
-        formats = {one.format for one in self._versions.values()}
-        return {
-            "serializationFormat": {"serializationFormat": formats.pop() if len(formats) == 1 else "Any"},
-            "allowMultipleTypes": len({key[:2] for key in self._versions}) > 1,
-            "compatibility": _ANY,
-        }
+        return {**_ANYTHING, "compatibility": _ANY}
 
     def _check_same(self, answer: Any, name: str, wanted: int, what: str) -> None:
         got = answer.get(name) if isinstance(answer, dict) else None

@@ -20,6 +20,9 @@ from streamvault.manifests.manifest import MAX_SCHEMAS, SchemaEntry, SchemaGroup
 TIMEOUT, DEADLINE = 10.0, 60.0
 """Seconds for each step of a request, and for all of it."""
 
+FORMATS = ("Avro", "Protobuf", "Json")
+"""The formats that a registry knows; another one is ``Custom`` with a name."""
+
 LARGEST_ANSWER = 16 * 1024 * 1024
 
 
@@ -134,7 +137,8 @@ class RegistryGroup:
                 if number >= MAX_SCHEMAS:
                     what = f"the group has more than {MAX_SCHEMAS:,} encodings"
                     raise RegistryFailed(what, where=self.where)
-        except (KeyError, TypeError, ValidationError):
+            noted = json.dumps(settings, sort_keys=True)
+        except (KeyError, TypeError, ValidationError, RecursionError):
             raise self._senseless() from None
         self.seen = tuple(seen)
         used = {one.key for one in seen}
@@ -143,7 +147,7 @@ class RegistryGroup:
                 group=self.group,
                 entries=self.seen,
                 unused=tuple(sorted((one for one in versions if one.key not in used), key=lambda one: one.key)),
-                settings=json.dumps(settings, sort_keys=True),
+                settings=noted,
             )
         except ValidationError as error:
             raise self._too_large(error) from None
@@ -217,9 +221,10 @@ class RegistryGroup:
 
 def _version(answer: Any) -> SchemaVersion:
     info = answer["schemaInfo"]
+    kind = info["serializationFormat"]["serializationFormat"]
     return SchemaVersion(
         type=info["type"],
-        format=info["serializationFormat"]["serializationFormat"],
+        format=kind if kind in FORMATS else answer["versionInfo"]["serializationFormat"],
         version=answer["versionInfo"]["version"],
         data=info["schemaData"],
     )

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from streamvault.streamstore.model import StreamName
 from testkit.servers.availability import Unavailable
@@ -17,7 +18,7 @@ from testkit.servers.process import Server, ServerProcess, free_ports, http_answ
 
 VERSION = "0.6.0"
 JARS = Path(__file__).parent / "schema-registry-jars.txt"
-PROGRAM = Path(__file__).parent.parent / "java" / "registry" / "WriteRecords.java"
+PROGRAMS = Path(__file__).parent.parent / "java" / "registry"
 START_TIMEOUT = 60.0
 QUIET = '<configuration><root level="OFF"/></configuration>'
 
@@ -62,10 +63,10 @@ class SchemaRegistryServer(Server):
 
 
 class JavaSerializers:
-    """The compiled program.
+    """The compiled programs.
 
     Args:
-        folder: an empty folder for its class and its inputs.
+        folder: an empty folder for their classes and inputs.
 
     Raises:
         Unavailable: the Java here has no compiler, or the serializers can't be fetched.
@@ -78,7 +79,7 @@ class JavaSerializers:
         (folder / "logback.xml").write_text(QUIET)
         jars = ":".join(map(str, schema_registry_jars().glob("*.jar")))
         compiler = [str(find_java()), "-m", "jdk.compiler/com.sun.tools.javac.Main", "-nowarn"]
-        run_tool([*compiler, "-cp", jars, "-d", str(folder), str(PROGRAM)], timeout=120)
+        run_tool([*compiler, "-cp", jars, "-d", str(folder), *map(str, PROGRAMS.glob("*.java"))], timeout=120)
 
     def write(
         self,
@@ -109,9 +110,22 @@ class JavaSerializers:
         inputs = self._folder / "schema", self._folder / "records"
         inputs[0].write_bytes(schema)
         inputs[1].write_text("".join(json.dumps(record) + "\n" for record in records))
+        arguments = [group or stream.stream, kind, codec, message, *map(str, inputs)]
+        self._run("WriteRecords", server, stream, registry, *arguments)
+
+    def read(
+        self, server: PravegaServer, registry: SchemaRegistryServer, stream: StreamName, group: str
+    ) -> list[dict[str, Any]]:
+        """Read the Avro records of a sealed stream, as the deserializers of the registry do."""
+        lines = self._run("ReadRecords", server, stream, registry, group).splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def _run(
+        self, program: str, server: PravegaServer, stream: StreamName, registry: SchemaRegistryServer, *arguments: str
+    ) -> str:
         command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-        command += ["-cp", f"{self._folder}:{schema_registry_jars()}/*", "WriteRecords"]
-        command += [server.uri.replace("pravega://", "tcp://"), stream.scope, stream.stream, registry.uri]
-        command += [group or stream.stream, kind, codec, message, *map(str, inputs)]
+        command += ["-cp", f"{self._folder}:{schema_registry_jars()}/*", program]
+        command += [server.uri.replace("pravega://", "tcp://"), stream.scope, stream.stream, registry.uri, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout

@@ -93,6 +93,21 @@ def test_ids_are_the_same_wherever_a_run_is_killed(url: str, scope_name: str) ->
     assert at == 10, "a group, three schemas, two codecs, a policy and four encodings are written"
 
 
+def test_schemas_of_every_format_are_registered(url: str, scope_name: str) -> None:
+    plain = b64encode(b'{"type": "object"}').decode()
+    kinds = [("Json", plain), ("mine", ""), ("other", "AA=="), ("Avro", data("a"))]
+    schemas = noted(
+        *(
+            SchemaEntry(encoding=number, type="Order", format=kind, version=0, data=content, codec="")
+            for number, (kind, content) in enumerate(kinds)
+        )
+    )
+    found = registered(url, scope_name, schemas)
+    assert found is not None
+    assert found.entries == schemas.entries
+    assert json.loads(found.settings)["serializationFormat"]["serializationFormat"] == "Any"
+
+
 def test_two_runs_at_once_are_one(url: str, scope_name: str) -> None:
     found: list[SchemaGroup | None] = []
     runs = [threading.Thread(target=lambda: found.append(registered(url, scope_name))) for _ in range(4)]

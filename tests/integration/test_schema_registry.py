@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2
 
-from streamvault import check_archive, compact_archive, export_stream, write_table
+from streamvault import check_archive, compact_archive, export_stream, import_stream, write_table
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from testkit.servers.availability import Unavailable
@@ -218,6 +218,13 @@ def test_an_archive_that_has_noted_the_schemas_needs_no_registry(registered: Reg
     known = [{"id": number, "cents": Decimal("2.58"), "_error": None} for number in range(3)]
     old = [{**row, "country": None, "tags": ["none"], "either": SEVEN} for row in known]
     assert found == [*old, *({**row, "country": "DE", "tags": ["a", "b"], "either": ONE} for row in known)]
+    restored, group = replace(own, name=StreamName(f"{own.name.scope}-b", "restored")), f"{own.name.stream}-b"
+    import_stream(archive, restored.uri, schemas=registered.registry.uri, schema_group=group, master="inline")
+    read = own.java.read(own.site.server, registered.registry, restored.name, group)
+    assert [(row["id"], row.get("country"), row.get("tags")) for row in read] == [
+        *((number, None, None) for number in range(3)),
+        *((number, "DE", ["a", "b"]) for number in range(3)),
+    ]
     other = replace(registered, name=StreamName(own.name.scope, "other"))
     own.site.store.create_stream_and_scope(other.name, StreamConfiguration(scaling=Scaling(min_segments=1)))
     other.write(SECOND, [], group=own.name.stream)
