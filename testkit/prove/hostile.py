@@ -7,6 +7,7 @@ speak of.
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import json
 import random
@@ -87,6 +88,7 @@ def attack(count: int, seed: int) -> Hostility:
         "index": _index,
         "key": _key,
         "object": _object,
+        "checksums": _blocks,
     }
     scenes = [scene_of(name) for name in PLACES]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -141,7 +143,7 @@ def _uses(archive: str) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "convert", lambda: convert_archive(archive, "memory://converted/below", layout="events", master="inline")
 
 
-_MARK = re.compile(rf"{NAME}/_manifest/[0-9-]+\.checked\.json")
+_MARK = re.compile(rf"{NAME}/_manifest/[0-9-]+\.(checked|blocks)\.json")
 
 
 def _outside(world: World, laid: dict[str, bytes]) -> Iterator[str]:
@@ -193,9 +195,32 @@ def _sealed(document: Any) -> bytes:
     return json.dumps(document).encode()
 
 
+def _any_index(rng: random.Random, objects: dict[str, bytes]) -> str:
+    return rng.choice(sorted(key for key in objects if key.endswith(".ranges.parquet") and "table/" not in key))
+
+
+def _blocks(rng: random.Random, objects: dict[str, bytes]) -> str:
+    """Noted checksums of blocks in which a field is changed, beside an index that has none."""
+    key = _any_index(rng, objects)
+    table = pq.read_table(io.BytesIO(objects[key])).replace_schema_metadata(None)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="none", use_dictionary=["segment"])
+    objects[key] = sink.getvalue()
+    _vouch(objects, key, objects[key])
+    manifest = objects[key.replace(".ranges.parquet", ".json")]
+    document = {name: json.loads(manifest)[name] for name in ("format", "scope", "stream", "generation", "created")}
+    document |= {"ranges": ["AAAAAAAAAAA="] * len(table), "digest": hashlib.sha256(manifest).hexdigest()}
+    told = ""
+    if rng.random() < 0.9:
+        told, place, name = rng.choice(list(_fields(document)))
+        place[name] = copy.deepcopy(rng.choice(VALUES))
+    objects[key.replace(".ranges.parquet", ".blocks.json")] = _sealed(document)
+    return f"{key} {told}"
+
+
 def _index(rng: random.Random, objects: dict[str, bytes]) -> str:
     """An index with other rows or columns, or with far more than its size suggests; its manifest has its digest."""
-    key = rng.choice(sorted(key for key in objects if key.endswith(".ranges.parquet") and "table/" not in key))
+    key = _any_index(rng, objects)
     table = pq.read_table(io.BytesIO(objects[key]))
     kind = rng.choice(("rows", "value", "columns", "bytes", "order"))
     if kind == "rows":
@@ -225,8 +250,6 @@ def _index(rng: random.Random, objects: dict[str, bytes]) -> str:
 
 def _vouch(objects: dict[str, bytes], key: str, data: bytes) -> None:
     """Make the manifest name the current index."""
-    import hashlib  # noqa: PLC0415
-
     manifest = key.replace(".ranges.parquet", ".json")
     document = json.loads(objects[manifest])
     index = document.get("index")
