@@ -425,3 +425,23 @@ def scale_message(stream: StreamName, seal: Iterable[SegmentId], ranges: Iterabl
         newKeyRanges=[pb.ScaleRequest.KeyRangeEntry(start=one.low, end=one.high) for one in ranges],
         scaleTimestamp=now,
     )
+
+
+def segment_message(info: Any, segment: SegmentId) -> Any:
+    """``SegmentId``; ``info`` is the stream's ``StreamInfo``."""
+    return pb.SegmentId(streamInfo=pb.StreamInfo(scope=info.scope, stream=info.stream), segmentId=segment.value)
+
+
+def ranges_message(info: Any, ranges: Mapping[SegmentId, KeyRange], token: str = "") -> Any:
+    """``SegmentRanges``; ``info`` is the stream's ``StreamInfo``."""
+    found = [
+        pb.SegmentRange(segmentId=segment_message(info, segment), minKey=keys.low, maxKey=keys.high)
+        for segment, keys in ranges.items()
+    ]
+    return pb.SegmentRanges(segmentRanges=found, delegationToken=token)
+
+
+@of_answer
+def cut_from_map(stream: StreamName, offsets: Mapping[int, int]) -> StreamCut:
+    """A map of segment ids to offsets, as ``StreamCut`` and ``StreamCutRange`` have it."""
+    return StreamCut(stream, {SegmentId.of(segment): offset for segment, offset in offsets.items()})

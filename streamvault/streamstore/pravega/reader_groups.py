@@ -35,7 +35,7 @@ from streamvault.streamstore.framing import NotAnEvent, frame
 from streamvault.streamstore.model import SEGMENT_END, SegmentId, StreamCut, StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.appender import PravegaAppender
-from streamvault.streamstore.pravega.controller import Controller, cut_message, of_answer
+from streamvault.streamstore.pravega.controller import Controller, cut_from_map, cut_message, of_answer
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores
 from streamvault.streamstore.store import GroupPosition, ReaderGroup, ReaderGroups
@@ -554,6 +554,6 @@ def _bounds(messages: Iterable[Any]) -> dict[StreamName, StreamCut | None]:
     bounds: dict[StreamName, StreamCut | None] = {}
     for one in messages:
         name = StreamName(one.streamInfo.scope, one.streamInfo.stream)
-        cut = StreamCut(name, {SegmentId.of(segment): offset for segment, offset in one.cut.items()})
+        cut = cut_from_map(name, one.cut)
         bounds[name] = cut if cut.offsets else None
     return bounds

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from streamvault.common.errors import Absent, Problem
 from streamvault.common.progress import PRAVEGA
 from streamvault.streamstore.errors import (
     AccessDenied,
@@ -63,6 +64,12 @@ def _foreign(_: Any, where: str) -> StreamStoreError:
     return OffsetConflict("another writer appended to the segment", where=where)
 
 
+def _because(trace: str) -> str:
+    """Return the reason that a server gave in the place of a stack trace; empty if there is none."""
+    first = trace.partition("\n")[0].strip()[:200]
+    return f" ({first})" if first else ""
+
+
 def truncated(begins: wire.SegmentIsTruncated | SegmentInfo, where: str) -> SegmentTruncated:
     """The error for a segment that begins later than at an offset that was asked for."""
     start = begins.start_offset
@@ -77,12 +84,30 @@ _MEANINGS: Mapping[type[WireCommand], Callable[[Any, str], StreamStoreError]] = 
     wire.InvalidEventNumber: _foreign,
     wire.SegmentAlreadyExists: lambda _, where: RequestFailed("the segment exists", where=where),
     wire.OperationUnsupported: lambda answer, where: RequestFailed(
-        f"the segment store does not support {answer.operation}", where=where
+        f"the segment store does not support {answer.operation}{_because(answer.trace)}", where=where
     ),
     wire.ErrorMessage: lambda answer, where: RequestFailed(
         f"the segment store failed ({answer.message[:200]})", where=where
     ),
 }
+
+
+def answer_to(error: Problem, request_id: int, segment: str, offset: int = 0) -> WireCommand:
+    """Return what a segment store answers a request that failed: the reverse of `refusal`.
+
+    Args:
+        error: why it failed.
+        request_id: the request's.
+        segment: its segment, by its full name.
+        offset: where it was to read or write.
+    """
+    if isinstance(error, NoSuchSegment | Absent):
+        return wire.NoSuchSegment(request_id, segment, "", offset)
+    if isinstance(error, SegmentTruncated):
+        return wire.SegmentIsTruncated(request_id, segment, error.start_offset, "", offset)
+    if isinstance(error, SegmentSealed):
+        return wire.SegmentIsSealed(request_id, segment, "", offset)
+    return wire.ErrorMessage(request_id, segment, str(error), -1)
 
 
 BATCH = 500

@@ -1,4 +1,4 @@
-"""The segment store commands used here, and how they are encoded as frames.
+"""The segment store commands that are sent or answered here, and how they are encoded as frames.
 
 A command is a class whose annotations define its payload. A frame is an int32 code, an int32 payload length and the
 payload, big-endian. Payloads may be longer than defined here (newer servers append fields), but not shorter.
@@ -28,6 +28,8 @@ Text = Annotated[str, "text"]
 Id = Annotated[UUID, "id"]
 Data = Annotated[bytes, "data"]
 """int32 length and bytes."""
+Rest = Annotated[bytes, "rest"]
+"""All bytes up to the payload's end; the last field."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +73,24 @@ def decode(code: int, payload: bytes | bytearray | memoryview) -> WireCommand:
     """
     kind = _COMMANDS.get(code)
     if kind is None:
-        raise WireError(f"the segment store sent an unknown command (type {code})")
+        raise WireError(f"the other side sent an unknown command (type {code})")
     values: dict[str, Any] = {}
     position = 0
     try:
         for name, field_kind in _LAYOUTS[code]:
             values[name], position = _READERS[field_kind](payload, position)
     except (struct.error, _ShortError):
-        raise WireError(f"the segment store sent a truncated {kind.__name__} ({len(payload)} bytes)") from None
+        raise WireError(f"the other side sent a truncated {kind.__name__} ({len(payload)} bytes)") from None
     return kind(**values)
 
 
 class _ShortError(Exception):
     pass
+
+
+def is_command(code: int) -> bool:
+    """Return whether a frame with this code is a command that is known here."""
+    return code in _COMMANDS
 
 
 def _packed(form: str) -> tuple[Callable[[Any], bytes], Callable[[Any, int], tuple[Any, int]]]:
@@ -127,12 +134,14 @@ _WRITERS: Mapping[str, Callable[[Any], bytes]] = {
     **{form: pair[0] for form, pair in _PACKED.items()},
     "text": _write_text,
     "data": _write_data,
+    "rest": lambda value: value,
     "id": lambda value: value.bytes,
 }
 _READERS: Mapping[str, Callable[[Any, int], tuple[Any, int]]] = {
     **{form: pair[1] for form, pair in _PACKED.items()},
     "text": _read_text,
     "data": _read_data,
+    "rest": lambda payload, at: (bytes(payload[at:]), len(payload)),
     "id": _read_id,
 }
 
@@ -178,6 +187,46 @@ class AppendSetup(WireCommand):
     segment: Text
     writer_id: Id
     last_event_number: Int64
+
+
+@command(-1)
+class Padding(WireCommand):
+    """Fills up a block of appends; means nothing."""
+
+
+@command(3)
+class AppendBlock(WireCommand):
+    """Java's writer: the events of a block, whose `AppendBlockEnd` says how many bytes are whole events.
+
+    The last event may only begin here, as a frame with the code -2; the rest of it is in the `AppendBlockEnd`.
+    """
+
+    writer_id: Id
+    data: Rest
+
+
+@command(4)
+class AppendBlockEnd(WireCommand):
+    """Ends an `AppendBlock`, or is an append by itself."""
+
+    writer_id: Id
+    whole_bytes: Int32
+    data: Data
+    events: Int32
+    event_number: Int64
+    request_id: Int64
+
+
+@command(5)
+class ConditionalAppend(WireCommand):
+    """Appends one event, of which this is the payload, if the segment's write offset is the expected one."""
+
+    writer_id: Id
+    event_number: Int64
+    expected_offset: Int64
+    type: Int32
+    data: Data
+    request_id: Int64
 
 
 @command(89)
@@ -255,6 +304,44 @@ class StreamSegmentInfo(WireCommand):
     last_modified: Int64
     write_offset: Int64
     start_offset: Int64
+
+
+@command(34)
+class GetSegmentAttribute(WireCommand):
+    """Asks for a segment's attribute."""
+
+    request_id: Int64
+    segment: Text
+    attribute: Id
+    token: Text
+
+
+@command(35)
+class SegmentAttribute(WireCommand):
+    """The answer; -2^63 if it was never set."""
+
+    request_id: Int64
+    value: Int64
+
+
+@command(36)
+class UpdateSegmentAttribute(WireCommand):
+    """Sets a segment's attribute if it has the expected value."""
+
+    request_id: Int64
+    segment: Text
+    attribute: Id
+    value: Int64
+    expected: Int64
+    token: Text
+
+
+@command(37)
+class SegmentAttributeUpdated(WireCommand):
+    """The answer; not a success if the attribute had another value."""
+
+    request_id: Int64
+    success: Bool
 
 
 @command(38)
@@ -397,3 +484,27 @@ def encode_block(
     size = _BLOCK_PREFIX.size - HEADER.size + length + _INT64.size
     prefix = _BLOCK_PREFIX.pack(ConditionalBlockEnd.code, size, writer_id.bytes, event_number, expected_offset, length)
     return prefix, _INT64.pack(request_id)
+
+
+def encode_read(segment: str, offset: int, length: int, request_id: int, *, end: bool = False) -> tuple[bytes, bytes]:
+    """Encode the bytes before and after the data of a `SegmentRead` frame; without data, it is at the tail.
+
+    ``end`` is whether nothing will ever follow.
+    """
+    name = segment.encode()
+    size = 2 + len(name) + READ_PREFIX.size + length + _INT64.size
+    head = HEADER.pack(SegmentRead.code, size) + len(name).to_bytes(2, "big") + name
+    return head + READ_PREFIX.pack(offset, not length, end and not length, length), _INT64.pack(request_id)
+
+
+def unsupported(code: int, payload: bytes, why: str) -> OperationUnsupported:
+    """Return the answer to a frame whose command is not served; nearly all begin with the request's id.
+
+    Args:
+        code: the frame's code.
+        payload: the frame's payload.
+        why: what the client's user should know.
+    """
+    request = _INT64.unpack_from(payload)[0] if len(payload) >= _INT64.size else 0
+    kind = _COMMANDS.get(code)
+    return OperationUnsupported(request, kind.__name__ if kind else f"command {code}", why)
