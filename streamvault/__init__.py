@@ -16,6 +16,7 @@ Mirror:    copy_stream, append_streams, join_streams, replicate_stream, promote_
            move_stream
 Tables:    write_table, table_ddl
 Requests:  request_restore, work_queue, show_queue, retry_failed, drop_failed, skip_foreign
+Serve:     serve_archives
 Demo:      run_demo
 
 They raise the exceptions in `streamvault.errors`. Nothing heavy is imported until a function is used.
@@ -68,6 +69,7 @@ _HOMES = {
     "follow_stream": "streamvault.exporter.follow",
     "rotate_stream": "streamvault.exporter.rotate",
     "show_status": "streamvault.scopes.status",
+    "serve_archives": "streamvault.serving.serve",
 }
 """The module of each public function."""
 

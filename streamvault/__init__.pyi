@@ -22,6 +22,7 @@ from streamvault.replication.reports import MoveReport, PromoteReport, Replicate
 from streamvault.replication.translate import translate as translate
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
 from streamvault.requests.show import drop_failed as drop_failed, retry_failed as retry_failed, show_queue as show_queue
+from streamvault.serving.reports import ServeReport
 from typing import Literal
 
 __version__: str
@@ -53,6 +54,7 @@ class StreamManager(manager.StreamManager):
     retry_failed = staticmethod(streamvault.retry_failed)
     rotate_stream = staticmethod(streamvault.rotate_stream)
     run_demo = staticmethod(streamvault.run_demo)
+    serve_archives = staticmethod(streamvault.serve_archives)
     show_archive = staticmethod(streamvault.show_archive)
     show_queue = staticmethod(streamvault.show_queue)
     show_status = staticmethod(streamvault.show_status)
@@ -400,6 +402,21 @@ def run_demo(
     master: str = ...,
     progress: Progress | None = ...,
 ) -> DemoReport: ...
+
+def serve_archives(
+    sources: Sequence[str],
+    *,
+    ready: Callable[[ServeReport], None] = ...,
+    listen: str = ...,
+    advertise: str = ...,
+    cache: int | str = ...,
+    every: float | str | timedelta = ...,
+    generation: int | None = ...,
+    tls_cert: Path | str | None = ...,
+    tls_key: Path | str | None = ...,
+    login: Path | str | None = ...,
+    token_lifetime: float | str | timedelta = ...,
+) -> ServeReport: ...
 
 def show_status(
     place: str | PathLike[str] | None = ...,

@@ -41,6 +41,7 @@ from streamvault.manifests.verbs.reports import (
 from streamvault.replication.reports import MoveReport, PromoteReport, ReplicateReport, TranslateReport
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
 from streamvault.scopes.reports import ScopeReport
+from streamvault.serving.reports import ServeReport
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -68,6 +69,7 @@ REPORTS: Mapping[str, type[Report]] = {
     "compact": CompactReport,
     "rotate": RotateReport,
     "follow": FollowReport,
+    "serve": ServeReport,
     "hold": HoldReport,
     "release": HoldReport,
     "delete": DeleteReport,

@@ -48,6 +48,7 @@ NEEDS = {
     "jq": "tests/commands/test_pages.py",
     "kubernetes": "tests/unit/project/test_examples.py",
     "network": "tests/integration/test_wheel.py",
+    "readers": "tests/commands/serving/test_serve.py",
     "registry": "tests/integration/test_schema_registry.py",
     "systemd": "tests/unit/project/test_examples.py",
 }

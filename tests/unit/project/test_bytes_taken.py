@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 UNCOMPARED = {
     "streamvault/manifests/damage.py": "compares them; gives what is left of a damaged range a digest of its own",
     "streamvault/lake/origins.py": "a sample, from which columns are proposed",
+    "streamvault/serving/blocks.py": "compares each block before it is handed out",
 }
 """The modules that read ranges themselves, besides the layouts, and why they may."""
 

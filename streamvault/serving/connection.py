@@ -1,0 +1,292 @@
+"""One client's connection to the segment store: requests of many segments, answered as they get ready."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from streamvault.common.errors import Damaged, Problem
+from streamvault.serving.controller import READ_ONLY
+from streamvault.serving.groups import NULL, StateSegment
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated, WireError
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.segments import answer_to
+from streamvault.streamstore.pravega.wire import HEADER, WireCommand, decode, encode
+
+if TYPE_CHECKING:
+    from streamvault.serving.segments import SegmentServer
+
+_log = logging.getLogger(__name__)
+
+LARGEST_REQUEST = 16 * 1024
+"""The longest payload (bytes) of a request that writes nothing: names, and a token."""
+
+LARGEST_APPEND = 2 * 1024 * 1024
+"""The longest payload of one that writes: the state of a reader group has at most 1 MiB at once."""
+
+MOST_RECEIVED = 32 * 1024 * 1024
+"""Most bytes of such payloads that all clients may be sending at once."""
+
+MOST_WAITING = 20_000
+"""Reads that may wait at once, of all connections."""
+
+MOST_READS = 1024
+"""Reads of one connection that may wait at once; a client has one for each segment."""
+
+SLOW_SECONDS = 60.0
+"""A client that takes nothing, or stops within a frame, for so long is given up."""
+
+SILENT_SECONDS = 600.0
+"""And so is one that says nothing, not even that it is alive, and waits for nothing."""
+
+_APPENDS = {
+    kind.code for kind in (wire.AppendBlock, wire.AppendBlockEnd, wire.ConditionalAppend, wire.ConditionalBlockEnd)
+}
+_PARTIAL = -2
+
+
+class Connection:
+    """A connection. What breaks the protocol, or is too much, closes it, and the log says why."""
+
+    def __init__(self, server: SegmentServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._server, self._reader, self._writer = server, reader, writer
+        self._reads: set[asyncio.Task[None]] = set()
+        self._writers: dict[UUID, str] = {}
+        self._block: dict[UUID, bytes] = {}
+        self._sending = asyncio.Lock()
+        self._reason = ""
+
+    async def run(self) -> None:
+        """Answer until the client hangs up, or is hung up on."""
+        self._writer.transport.set_write_buffer_limits(LARGEST_REQUEST)
+        try:
+            await self._greet()
+            while True:
+                await self._take(*await self._receive())
+        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+            pass
+        except (WireError, TimeoutError) as error:
+            self._close(str(error) or f"it was silent for {SLOW_SECONDS:.0f} s")
+        finally:
+            for task in self._reads:
+                task.cancel()
+            self._writer.transport.abort()
+
+    def _close(self, reason: str) -> None:
+        if not self._reason:
+            self._reason = reason
+            self._server.count("closed connection")
+            _log.warning("a client's connection is closed: %s", reason)
+        self._writer.transport.abort()
+
+    async def _greet(self) -> None:
+        async with asyncio.timeout(SLOW_SECONDS):
+            code, payload = await self._receive()
+        if code != wire.Hello.code:
+            raise WireError(f"it did not say hello (type {code})")
+        hello = decode(code, payload)
+        if isinstance(hello, wire.Hello) and hello.low > wire.WIRE_VERSION:
+            raise WireError(f"it speaks no version below {hello.low}")
+        await self._send(encode(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_WIRE_VERSION)))
+
+    async def _receive(self) -> tuple[int, bytes]:
+        try:
+            async with asyncio.timeout(None if self._reads else SILENT_SECONDS):
+                code, length = HEADER.unpack(await self._reader.readexactly(HEADER.size))
+        except TimeoutError:
+            raise WireError(f"it was silent for {SILENT_SECONDS:.0f} s") from None
+        server, is_large = self._server, length > LARGEST_REQUEST
+        if not 0 <= length <= (LARGEST_APPEND if code in _APPENDS and self._writers else LARGEST_REQUEST):
+            raise WireError(f"a frame of {length} bytes (type {code})")
+        if is_large and server.received + length > MOST_RECEIVED:
+            raise WireError(f"a frame of {length} bytes, and others are sending too much")
+        server.received += length if is_large else 0
+        try:
+            async with asyncio.timeout(SLOW_SECONDS):
+                return code, await self._reader.readexactly(length)
+        except TimeoutError:
+            raise WireError(f"it stopped within a frame for {SLOW_SECONDS:.0f} s") from None
+        finally:
+            server.received -= length if is_large else 0
+
+    async def _send(self, *parts: bytes | memoryview) -> None:
+        async with self._sending:
+            await self._write(list(parts))
+
+    async def _write(self, parts: list[bytes | memoryview]) -> None:
+        """Send a frame, and wait until the client has taken it but for a few KiB. The list is empty afterwards."""
+        try:
+            async with asyncio.timeout(SLOW_SECONDS):
+                self._writer.write(b"".join(parts))
+                parts.clear()  # so that what waits is in memory once, and no block is
+                await self._writer.drain()
+        except TimeoutError:
+            self._close(f"it took nothing for {SLOW_SECONDS:.0f} s")
+            raise ConnectionError from None
+
+    async def _take(self, code: int, payload: bytes) -> None:
+        if not wire.is_command(code):
+            self._server.count("unknown command")
+            await self._send(encode(wire.unsupported(code, payload, READ_ONLY)))
+            return
+        request = decode(code, payload)
+        self._server.count(type(request).__name__)
+        token = getattr(request, "token", None)
+        if token is not None and (why := self._server.access.refusal(token)) is not None:
+            number = request.offset if isinstance(request, wire.ReadSegment) else getattr(request, "request_id", 0)
+            await self._send(encode(wire.AuthTokenCheckFailed(number, "", why)))  # a Pravega, too, says the offset
+        elif isinstance(request, wire.ReadSegment):
+            self._begin(request)
+        elif isinstance(request, wire.KeepAlive):
+            await self._send(encode(request))
+        elif isinstance(request, wire.AppendBlock):
+            self._block = {request.writer_id: request.data}  # its end follows at once
+        elif isinstance(request, wire.AppendBlockEnd | wire.ConditionalAppend | wire.ConditionalBlockEnd):
+            await self._send(encode(self._append(request)))
+        elif not isinstance(request, wire.Padding | wire.Hello):
+            await self._send(encode(self._answer(request, code, payload)))
+
+    def _answer(self, request: WireCommand, code: int, payload: bytes) -> WireCommand:
+        number, name = getattr(request, "request_id", 0), getattr(request, "segment", "")
+        answer: WireCommand | None = None
+        try:
+            found = self._server.find(name) if name else None
+            if isinstance(request, wire.GetStreamSegmentInfo):
+                info = self._server.info(name)
+                end, start = info.write_offset, info.start_offset
+                answer = wire.StreamSegmentInfo(number, name, True, info.sealed, False, 0, end, start)
+            elif isinstance(request, wire.SetupAppend):  # a Pravega, too, refuses only the append
+                self._set_up(request)
+                last = found.last_event(request.writer_id) if isinstance(found, StateSegment) else NULL
+                answer = wire.AppendSetup(number, name, request.writer_id, last)
+            elif isinstance(request, wire.GetSegmentAttribute):
+                value = found.attribute(request.attribute) if isinstance(found, StateSegment) else NULL
+                answer = wire.SegmentAttribute(number, value)
+            elif isinstance(found, StateSegment):
+                answer = _changed(found, request)
+        except NoSuchSegment:
+            if isinstance(request, wire.GetStreamSegmentInfo):
+                return wire.StreamSegmentInfo(number, name, False, False, False, 0, 0, 0)
+            return wire.NoSuchSegment(number, name, "", 0)
+        return answer or wire.unsupported(code, payload, READ_ONLY)
+
+    def _set_up(self, request: wire.SetupAppend) -> None:
+        if len(self._writers) >= MOST_READS:
+            raise WireError(f"more than {MOST_READS} writers")
+        self._writers[request.writer_id] = request.segment
+
+    def _append(self, request: wire.AppendBlockEnd | wire.ConditionalAppend | wire.ConditionalBlockEnd) -> WireCommand:
+        expected, data = None, request.data
+        if isinstance(request, wire.ConditionalAppend):
+            expected, data = request.expected_offset, struct.pack(">ii", request.type, len(data)) + data
+        elif isinstance(request, wire.ConditionalBlockEnd):
+            expected = request.expected_offset
+        elif (block := self._block.pop(request.writer_id, None)) is not None:
+            data = _joined(block, request.whole_bytes, data)
+        name = self._writers.get(request.writer_id)
+        if name is None:
+            raise WireError("an append without a set-up")
+        writer, number = request.writer_id, request.event_number
+        try:
+            found = self._server.find(name)
+            if not isinstance(found, StateSegment):
+                if isinstance(request, wire.AppendBlockEnd):
+                    # any other answer makes Java's writer try again for ever; now it asks for the successors, and the
+                    # controller says why there are none
+                    return wire.NoSuchSegment(request.request_id, name, READ_ONLY, 0)
+                return wire.OperationUnsupported(request.request_id, type(request).__name__, READ_ONLY)
+            done = found.append(writer, number, data, expected)
+        except Problem as error:
+            return answer_to(error, request.request_id, name)
+        if done is None:
+            return wire.ConditionalCheckFailed(writer, number, request.request_id)
+        self._server.changed(name)
+        return wire.DataAppended(writer, number, done.before, request.request_id, done.end)
+
+    def _begin(self, request: wire.ReadSegment) -> None:
+        if len(self._reads) >= MOST_READS or self._server.waiting >= MOST_WAITING:
+            raise WireError("too many reads wait at once")
+        task = asyncio.create_task(self._read(request))
+        self._reads.add(task)
+        self._server.waiting += 1
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._reads.discard(task)
+        self._server.waiting -= 1
+
+    async def _read(self, request: wire.ReadSegment) -> None:
+        name, offset = request.segment, request.offset
+        try:
+            is_end = await self._there(name, offset)
+            if is_end:
+                await self._send(*wire.encode_read(name, offset, 0, request.request_id, end=True))
+                return
+            await self._server.read(name, offset, 1)  # fetches it, while others may send
+            async with self._sending:
+                await self._send_bytes(request)
+        except Problem as error:
+            if not isinstance(error, SegmentTruncated | NoSuchSegment):
+                _log.warning("%s", error)
+            if isinstance(error, Damaged):  # clients cut what is long
+                error = Damaged(error.what, todo="Run 'streamvault check --read-data' on the archive.")
+            with suppress(ConnectionError):
+                await self._send(encode(answer_to(error, request.request_id, name, offset)))
+        except ConnectionError:
+            self._writer.transport.abort()
+        except Exception:  # noqa: BLE001  (an error of ours: the client's other reads go on, on another connection)
+            _log.exception("read of %s at %d", name, offset)
+            self._writer.transport.abort()
+
+    async def _send_bytes(self, request: wire.ReadSegment) -> None:
+        server, name, offset = self._server, request.segment, request.offset
+        size = server.cache.answer_bytes(request.length)
+        try:
+            info = server.info(name)
+            data = [await server.read(name, offset, min(size, info.write_offset - offset))]
+            length = len(data[0])
+            head, tail = wire.encode_read(name, offset, length, request.request_id)
+            data = [head, *data, tail]
+            server.sent += length
+            await self._write(data)
+        finally:
+            server.cache.answered(size)
+
+    async def _there(self, name: str, offset: int) -> bool:
+        """Wait until there is something at an offset; return whether it is the end of a sealed segment."""
+        while True:
+            info = self._server.info(name)
+            if offset < info.start_offset:
+                raise SegmentTruncated("truncated", where=name, start_offset=info.start_offset)
+            if offset < info.write_offset:
+                return False
+            if info.sealed:
+                return True
+            await self._server.change(name)
+
+
+def _changed(found: StateSegment, request: WireCommand) -> WireCommand | None:
+    """Change a group's state other than by an append; None if that is not served."""
+    if isinstance(request, wire.UpdateSegmentAttribute):
+        done = found.swap(request.attribute, request.expected, request.value)
+        return wire.SegmentAttributeUpdated(request.request_id, done)
+    if isinstance(request, wire.TruncateSegment):
+        number, name = request.request_id, request.segment
+        if found.truncate(request.offset):
+            return wire.SegmentTruncated(number, name)
+        return wire.SegmentIsTruncated(number, name, found.info().start_offset, "", request.offset)
+    return None
+
+
+def _joined(block: bytes, whole: int, more: bytes) -> bytes:
+    """Return the events of an append block; the last one may be parted."""
+    data, rest = block[:whole], block[whole:]
+    if len(rest) >= HEADER.size and struct.unpack_from(">i", rest)[0] == _PARTIAL:
+        (size,) = struct.unpack_from(">i", rest, 4)
+        return data + rest[HEADER.size : HEADER.size + max(size, 0)] + more
+    return data + more

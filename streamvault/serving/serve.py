@@ -1,0 +1,110 @@
+"""The *serve* command."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+from streamvault.common.errors import Absent, Usage
+from streamvault.common.options import load_file, verb
+from streamvault.serving.access import Access
+from streamvault.serving.archived import ServedArchive
+from streamvault.serving.cache import BlockCache
+from streamvault.serving.reports import ServeArguments, ServeReport
+from streamvault.serving.server import Certificate, listening
+
+
+@verb(ServeArguments)
+def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeReport:
+    """Serve archives to Pravega's clients, as if they were the streams, until interrupted.
+
+    Readers need nothing but the address. Every byte is compared with its digest before it is sent. Reader groups are
+    kept in memory, and end with the server.
+
+    Args:
+        sources: the archives, each ``ROOT/SCOPE/STREAM``, or ``ROOT/SCOPE/`` or a pattern for several.
+        listen: where the controller listens; the segment store has the next port.
+        advertise: the host that readers are told to connect to; empty for that of ``listen``.
+        cache: memory (bytes) for all that is read, held and sent, besides 150 MB.
+        every: how often to look for new generations (seconds).
+        generation: serve the stream as it was at this generation; None to follow the archive.
+        tls_cert: speak TLS with this certificate (PEM); needs ``tls_key``.
+        tls_key: the certificate's key (PEM).
+        login: a file with ``USER:PASSWORD``, which readers must give; None for no login.
+        token_lifetime: how long a token for the segment store holds (seconds).
+        ready: receives the report when the server answers.
+
+    Returns:
+        What was served, after an interrupt.
+
+    Raises:
+        NoSuchArchive: an archive does not exist.
+        Damaged: an archive's manifests are not valid.
+        Usage: two archives are of the same stream, or an option is not valid.
+        Failed: the server cannot listen there.
+    """
+    host, port = _place(options.listen)
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise Usage("a certificate needs its key", todo="Give both --tls-cert and --tls-key.")
+    pair = options.tls_cert, options.tls_key
+    certificate = None if pair[0] is None or pair[1] is None else Certificate(pair[0], pair[1])
+    login = "" if options.login is None else load_file(str(options.login), "--login").strip()
+    if options.login is not None and ":" not in login:
+        raise Usage("the file has no USER:PASSWORD", where=f"--login {options.login}")
+    with ExitStack() as stack:
+        cache = BlockCache(options.cache)
+        stack.callback(cache.close)
+        found = [ServedArchive(uri, cache, options.generation) for uri in _archives(sources)]
+        served = {one.name: one for one in found}
+        if len(served) != len(found):
+            twice = next(one for one in found if served[one.name] is not one)
+            raise Usage("two archives are of the same stream", where=f"{twice.uri}, {served[twice.name].uri}")
+        access = Access(login, options.token_lifetime)
+        server = stack.enter_context(
+            listening(
+                served,
+                cache,
+                (host, port),
+                access=access,
+                certificate=certificate,
+                advertised=options.advertise,
+                every=options.every,
+            )
+        )
+        report = ServeReport(uri=server.uri, served=tuple(sorted(map(str, served))))
+        options.ready(report)
+        with suppress(KeyboardInterrupt):
+            threading.Event().wait()
+        return replace(
+            report,
+            sent_bytes=server.segments.sent,
+            ranges_read=sum(one.learned for one in found),
+            request_counts=dict(sorted(server.segments.counts.items())),
+        )
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < (1 << 16) - 1):
+        raise Usage("--listen is not valid: not PORT or HOST:PORT", where=repr(text))
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _archives(sources: Sequence[str]) -> list[str]:
+    """Return the archives; of a scope or a pattern, those that there are."""
+    from streamvault.scopes.calls import members_of  # noqa: PLC0415  (imports the engines, which few need)
+    from streamvault.scopes.uri import ScopePattern, is_scope  # noqa: PLC0415
+
+    found: list[str] = []
+    for source in sources:
+        if not is_scope(source):
+            found.append(source)
+            continue
+        pattern = ScopePattern.parse(source)
+        names = members_of(pattern, "archive").look().names
+        if not names:
+            raise Absent("no archives match", where=source, todo="'streamvault ls ROOT' lists the archives.")
+        found += [pattern.member(name) for name in names]
+    return list(dict.fromkeys(found))

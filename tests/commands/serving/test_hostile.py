@@ -1,0 +1,145 @@
+"""Clients that break the protocol, send too much or take nothing: their connection is closed, and the log says why."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.wire import HEADER, decode, encode
+from testkit.small_archives import NAME, Vault, a_vault
+from tests.serving import Served, serving
+
+vault = a_vault(b"x" * 300_000, exports=[("chunks", "")])
+SEGMENT = f"{NAME}/0.#epoch.0"
+WRITER = UUID(int=9)
+
+
+@pytest.fixture
+def served(vault: Vault) -> Iterator[Served]:
+    with serving(vault.archive) as found:
+        yield found
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Wait until the server hangs up; what it has sent before does not matter."""
+    try:
+        while client.recv(1 << 16):
+            pass
+    except ConnectionError:
+        pass
+    return True
+
+
+def still_serves(served: Served) -> bool:
+    return served.store.read_bytes(NAME, min(served.archive.now.infos), 0, 9)[8:] == b"x"
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (HEADER.pack(wire.ReadSegment.code, 2**31 - 1), "a frame of 2147483647 bytes"),
+        (HEADER.pack(wire.ReadSegment.code, -1), "a frame of -1 bytes"),
+        (HEADER.pack(wire.AppendBlock.code, 1 << 20), "a frame of 1048576 bytes"),  # no writer is set up
+        (HEADER.pack(-5, 1 << 20), "a frame of 1048576 bytes"),
+        (HEADER.pack(wire.ReadSegment.code, 3) + b"\xff\xff\xff", "a truncated ReadSegment"),
+        (encode(wire.AppendBlockEnd(WRITER, 0, b"", 0, 0, 1)), "an append without a set-up"),
+        (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", "a frame of"),
+    ],
+)
+def test_what_breaks_the_protocol_is_closed_with_a_reason(
+    served: Served, caplog: pytest.LogCaptureFixture, sent: bytes, reason: str
+) -> None:
+    with served.greeted() as client:
+        client.sendall(sent)
+        assert is_closed(client)
+    assert reason in caplog.text
+    assert still_serves(served)
+
+
+def test_who_does_not_say_hello_is_closed(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    with served.plain() as client:
+        client.sendall(encode(wire.KeepAlive()))
+        assert is_closed(client)
+    assert "it did not say hello" in caplog.text
+    with served.plain() as client:
+        client.sendall(encode(wire.Hello(99, 98)))
+        assert is_closed(client)
+    assert "it speaks no version below 98" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("payload", "code", "request_id"), [((7).to_bytes(8, "big"), 70, 7), (b"", 70, 0), ((7).to_bytes(8, "big"), 57, 7)]
+)
+def test_a_command_that_is_not_served_is_answered(served: Served, payload: bytes, code: int, request_id: int) -> None:
+    if code == wire.OperationUnsupported.code:
+        payload = encode(wire.OperationUnsupported(7, "", ""))[HEADER.size :]
+    with served.greeted() as client:
+        client.sendall(HEADER.pack(code, len(payload)) + payload)
+        found, size = HEADER.unpack(client.recv(HEADER.size, socket.MSG_WAITALL))
+        answer = decode(found, client.recv(size, socket.MSG_WAITALL))
+    assert isinstance(answer, wire.OperationUnsupported)
+    assert (answer.request_id, answer.trace) == (request_id, "this is an archive, which is read only")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sent", "reason"),
+    [
+        ("MOST_READS", 3, [encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", n)) for n in range(4)], "too many reads"),
+        ("MOST_WAITING", 3, [encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", n)) for n in range(9)], "too many reads"),
+        ("MOST_READS", 1, [encode(wire.SetupAppend(n, UUID(int=n), SEGMENT, "")) for n in range(2)], "more than 1 wr"),
+        ("SILENT_SECONDS", 0.05, [b""], "it was silent for"),
+        ("SLOW_SECONDS", 0.05, [HEADER.pack(wire.ReadSegment.code, 99)], "it stopped within a frame"),
+        ("SLOW_SECONDS", 0.05, [encode(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 1)) * 100], "it took nothing for"),
+        ("MOST_RECEIVED", 99_999, [HEADER.pack(wire.AppendBlock.code, 100_000)], "others are sending too much"),
+    ],
+)
+def test_too_much_or_too_slow_is_closed_with_a_reason(
+    served: Served,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: float,
+    sent: list[bytes],
+    reason: str,
+) -> None:
+    with served.greeted() as client:
+        if name == "MOST_RECEIVED":
+            client.sendall(encode(wire.SetupAppend(1, WRITER, SEGMENT, "")))
+            assert client.recv(8, socket.MSG_WAITALL)
+        monkeypatch.setattr(f"streamvault.serving.connection.{name}", value)
+        if name == "SILENT_SECONDS":
+            client.sendall(encode(wire.KeepAlive()))
+        for one in sent:
+            client.sendall(one)
+        while reason not in caplog.text:
+            threading.Event().wait(0.005)
+    assert reason in caplog.text
+    monkeypatch.undo()
+    assert still_serves(served)
+
+
+def test_of_too_many_connections_the_last_is_refused(
+    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamvault.serving.segments.MOST_CONNECTIONS", 1)
+    with served.greeted() as first, served.plain() as second:
+        assert is_closed(second)
+        first.sendall(encode(wire.KeepAlive()))
+        assert first.recv(8, socket.MSG_WAITALL) == encode(wire.KeepAlive())
+    assert "a client's connection is closed: there are 1 others" in caplog.text
+
+
+def test_answers_get_smaller_as_clients_take_none(served: Served) -> None:
+    cache = served.segments.cache
+    sizes = [cache.answer_bytes(1 << 30) for _ in range(100)]
+    assert sizes[0] == 1 << 20
+    assert sizes[-1] == 16 * 1024
+    assert sum(sizes) <= (8 << 20) + 100 * 16 * 1024
+    for size in sizes:
+        cache.answered(size)
+    assert cache.answer_bytes(10) == 10

@@ -1,0 +1,56 @@
+"""Archives served to Pravega's Java client: what it reads is what it reads from a real Pravega."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamvault import export_stream
+from streamvault.serving.archived import ServedArchive
+from streamvault.serving.cache import LEAST_CACHE, BlockCache
+from streamvault.serving.server import listening
+from streamvault.streamstore.model import StreamName
+from testkit.servers.java_client import JavaClient
+from testkit.streams import digest_of, make_stream
+from tests.integration.conftest import Site
+
+LAYOUTS: list[dict[str, Any]] = [{"layout": "events"}, {"layout": "chunks"}, {"layout": "chunks", "compress": "zstd"}]
+
+AT_ONCE = 4
+"""Java clients that run at the same time; each waits for most of its seconds."""
+
+
+@pytest.mark.pravega
+def test_java_reads_an_archive_as_it_reads_the_stream(
+    here: Site, java_client: JavaClient, scope_name: str, tmp_path: Any
+) -> None:
+    name = StreamName(scope_name, "orders")
+    make_stream(here.store, name, events=1_000, largest=300_000)
+    count = digest_of(here.store, name)[0]
+    with ExitStack() as stack:
+        run = stack.enter_context(ThreadPoolExecutor(AT_ONCE)).submit
+        groups = [run(java_client.digest, here.server, name, count)]
+        batches = [run(java_client.run, "BatchDigest", here.server, name)]
+        for number, layout in enumerate(LAYOUTS):
+            root = tmp_path / str(number)
+            root.mkdir()
+            export_stream(here.uri(name), str(root), master="inline", **layout)
+            cache = BlockCache(LEAST_CACHE)
+            stack.callback(cache.close)
+            archive = ServedArchive(f"{root}/{name}", cache)
+            server = stack.enter_context(listening({archive.name: archive}, cache))
+            served: Any = SimpleNamespace(
+                uri=server.uri, certificates=None, accounts=(), classpath=here.server.classpath
+            )
+            groups.append(run(java_client.digest, served, name, count))
+            batches.append(run(java_client.run, "BatchDigest", served, name))
+        written = java_client.run("Refused", served, name)
+        assert len({one.result() for one in groups}) == 1
+        assert len({one.result()[-1] for one in batches}) == 1
+        assert batches[0].result()[-1].startswith(f"{count} ")
+    assert "read only" in written[-1]
+    assert "sealed" not in written[-1]

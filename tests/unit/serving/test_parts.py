@@ -1,0 +1,195 @@
+"""Parts of the server that need no client: blocks and their checksums, the budget of memory, groups, tokens."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from streamvault.common.errors import Damaged, Failed
+from streamvault.layouts.layout import open_layout
+from streamvault.manifests.damage import ArchivedPart, DigestMismatch
+from streamvault.serving import blocks
+from streamvault.serving.access import EXPIRED, INVALID, Access
+from streamvault.serving.archived import ServedArchive
+from streamvault.serving.blocks import compared_block, learn
+from streamvault.serving.cache import LEAST_CACHE, BlockCache
+from streamvault.serving.groups import NULL, Appended, Groups
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.model import SegmentId, StreamName
+from testkit.small_archives import Vault, a_vault, archive_of, data_keys, forge_gaps, objects_of, replace_object
+
+ONE, OTHER = UUID(int=1), UUID(int=2)
+GROUP = StreamName("shop", "app")
+vault = a_vault(*(bytes([n]) * (n % 50) for n in range(200)))
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 512)
+    monkeypatch.setattr("streamvault.serving.archived.BLOCK_BYTES", 512)
+
+
+def part_of(vault: Vault) -> ArchivedPart:
+    archive = archive_of(vault.root)
+    layout, row = next(archive.history().ranges(SegmentId(0, 0)))
+    return ArchivedPart.all_of(archive.address, layout, row)
+
+
+@pytest.mark.parametrize(("layout", "compress"), [("events", ""), ("chunks", ""), ("chunks", "zstd")])
+def test_blocks_are_the_bytes_of_the_range(vault: Vault, layout: Any, compress: Any) -> None:
+    vault.export(layout, compress)
+    part = part_of(vault)
+    held = vault.bytes_of()["0.#epoch.0"][1][part.start : part.end]
+    learned = learn(part, lambda _: True, 2)
+    assert len(learned.sums.checks) == blocks.blocks_of(part.row) > 5
+    assert sorted(learned.blocks) == list(range(2, len(learned.sums.checks)))
+    assert all(learned.blocks[n] == held[512 * n : 512 * (n + 1)] for n in learned.blocks)
+    assert not learn(part, lambda _: False).blocks
+    read = [bytes(compared_block(part, n, learned.sums)) for n in range(len(learned.sums.checks))]
+    assert b"".join(read) == held
+
+
+@pytest.mark.parametrize(("layout", "compress"), [("events", ""), ("chunks", ""), ("chunks", "zstd")])
+def test_a_block_that_was_changed_after_its_range_was_compared_is_noticed(
+    vault: Vault, layout: Any, compress: Any
+) -> None:
+    vault.export(layout, compress)
+    part = part_of(vault)
+    sums = learn(part, lambda _: False).sums
+    key = sorted(data_keys(vault.root))[3 if layout == "events" else 0]
+    data = bytearray(objects_of(vault.root).get(key))
+    data[len(data) // 2] ^= 1
+    replace_object(vault.root, key, bytes(data))
+    wrong = 0
+    for number in range(len(sums.checks)):
+        try:
+            compared_block(part, number, sums)
+        except Damaged:
+            wrong += 1
+    assert wrong
+    with pytest.raises(Damaged):
+        learn(part, lambda _: True)
+
+
+def test_only_the_objects_of_a_block_are_listed(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault.export("events")
+    part = part_of(vault)
+    sums = learn(part, lambda _: False).sums
+    kind, spans = type(open_layout("events")), list[tuple[int, int]]()
+    between = kind.between
+
+    def noted(self: Any, place: Any, segment: Any, start: int, end: int) -> Any:
+        spans.append((start, end))
+        return between(self, place, segment, start, end)
+
+    monkeypatch.setattr(kind, "between", noted)
+    compared_block(part, len(sums.checks) - 1, sums)
+    assert spans == [(spans[0][0], part.end)]
+    assert part.start < spans[0][0] <= part.start + 512 * (len(sums.checks) - 1)
+
+
+def test_memory_is_taken_from_others_and_never_beyond_the_limit() -> None:
+    cache = BlockCache(LEAST_CACHE)
+    size = 4 << 20
+    room = cache._limit // size
+    for number in range(room):
+        assert cache.take(size)
+        cache.put(number, memoryview(bytes(size)))
+    assert cache.take(size)
+    assert not cache.has(0)
+    for _ in range(room - 1):
+        assert cache.take(size)
+    assert not cache.take(size)
+    cache.give_back(size)
+    assert cache.take(size)
+    cache.close()
+
+
+def test_a_block_is_fetched_once_for_all_who_wait_for_it() -> None:
+    cache, fetched, go = BlockCache(LEAST_CACHE), list[int](), threading.Event()
+
+    def fetch() -> memoryview:
+        go.wait(10)
+        fetched.append(1)
+        return memoryview(b"block")
+
+    waiting = [cache.begin("key", fetch) for _ in range(5)]
+    go.set()
+    assert [one.result(10) for one in waiting] == [b"block"] * 5
+    assert cache.begin("key", fetch).result(0) == b"block"
+    assert len(fetched) == 1
+
+    def fail() -> memoryview:
+        raise DigestMismatch("wrong")
+
+    for _ in range(2):  # a failure is not kept
+        with pytest.raises(DigestMismatch):
+            cache.begin("other", fail).result(10)
+    cache.close()
+
+
+def test_a_gap_is_an_error_and_no_truncation(vault: Vault, tmp_path: Any) -> None:
+    vault.export("chunks")
+    forged = Vault(tmp_path)
+    forge_gaps(archive_of(vault.root), archive_of(forged.root))
+    cache = BlockCache(LEAST_CACHE)
+    served = ServedArchive(forged.archive, cache)
+    with pytest.raises(Failed, match="the archive has a gap from 0 to"):
+        served.begin(served.now, SegmentId(0, 0), 0)
+    with pytest.raises(NoSuchSegment):
+        served.now.info(SegmentId(3, 3))
+    cache.close()
+
+
+def test_a_groups_state_is_appended_at_its_end_only_and_once() -> None:
+    state = Groups(100).create(GROUP, b"configuration").state
+    assert state.append(ONE, 1, b"first", 0) == Appended(NULL, 5)
+    assert state.append(OTHER, 1, b"late", 0) is None
+    assert state.append(OTHER, 2, b"second", 5) == Appended(NULL, 11)
+    assert state.append(OTHER, 2, b"second", 11) == Appended(2, 11)  # the answer was lost
+    assert (state.read(0, 99), state.last_event(OTHER), state.last_event(UUID(int=3))) == (b"firstsecond", 2, NULL)
+    assert not state.truncate(12)
+    assert state.truncate(5)
+    assert state.read(5, 3) == b"sec"
+    assert (state.info().start_offset, state.info().write_offset) == (5, 11)
+    with pytest.raises(SegmentTruncated) as caught:
+        state.read(0, 1)
+    assert caught.value.start_offset == 5
+    assert state.swap(ONE, NULL, 7)
+    assert not state.swap(ONE, NULL, 8)
+    assert state.attribute(ONE) == 7
+
+
+def test_groups_states_are_bounded_and_a_new_group_has_a_state_of_its_own() -> None:
+    groups = Groups(10)
+    first = groups.create(GROUP, b"a")
+    assert groups.create(GROUP, b"b") is first
+    first.state.append(ONE, 1, b"0123456789", None)
+    with pytest.raises(Failed, match="too much memory"):
+        first.state.append(ONE, 2, b"x", None)
+    assert groups.update(GROUP, b"c", first)
+    assert not groups.update(GROUP, b"d", first)
+    assert groups.delete(GROUP)
+    assert not groups.delete(GROUP)
+    second = groups.create(GROUP, b"a")
+    assert second.state.append(ONE, 1, b"0123456789", None)
+    with pytest.raises(NoSuchSegment):
+        groups.segment(GROUP, first.state.id)
+    assert groups.segment(GROUP, second.state.id) is second.state
+
+
+def test_tokens_hold_for_their_time_and_only_for_the_login() -> None:
+    access, later, other = Access("user:a"), Access("user:a", -10), Access("user:b")
+    assert access.refusal(access.token()) is None
+    assert Access("user:a").refusal(access.token()) is None  # of another server with the same login
+    assert access.refusal(later.token()) == EXPIRED
+    for token in ("", "a.b.c", other.token(), access.token() + "x", access.token().replace(".", "..", 1)):
+        assert access.refusal(token) == INVALID
+    assert access.is_known({"authorization": "Basic dXNlcjph"})
+    assert not access.is_known({"authorization": "Basic dXNlcjpi"})
+    assert not access.is_known({})
+    assert Access().is_known({})
+    assert (Access().token(), Access().refusal("anything")) == ("", None)
