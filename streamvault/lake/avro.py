@@ -18,6 +18,8 @@ from streamvault.lake.compressed import expanded, of_bzip2, of_deflate, of_summe
 from streamvault.lake.payloads import NotDecoded, Parsed, also, checked_times
 from streamvault.lake.table import (
     MOST_DIGITS,
+    MOST_TYPES,
+    Nesting,
     TableColumn,
     arrow_type,
     check_type,
@@ -79,7 +81,9 @@ _FILE_CODECS: dict[bytes, Callable[[bytes, int], bytes]] = {
     b"zstandard": of_zstandard,
 }
 _LONGEST_SCHEMA = 1024 * 1024
-_DEEPEST, _MOST_TYPES = 20, 50_000
+_MOST_TYPES = 5 * MOST_TYPES
+"""Of all fields together."""
+
 _EXACT = Context(prec=100)
 
 _NO_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError, NotDecoded)
@@ -129,7 +133,7 @@ def _fields_of(found: Any, *, recursive: bool = False) -> dict[str, tuple[pa.Dat
     types: dict[str, tuple[pa.DataType, dict[str, Any]]] = {}
     for field in found["fields"]:
         try:
-            types[str(field["name"])] = _type_of(field["type"]), field
+            types[str(field["name"])] = _type_of(field["type"], Nesting()), field
         except _Recursive:
             if not recursive:
                 raise
@@ -141,24 +145,25 @@ class _Recursive(Usage):
     """A type contains itself."""
 
 
-def _type_of(schema: Any, depth: int = 0) -> pa.DataType:
-    """Return the Arrow type for a schema, in which only recursive types are still named.
+def _type_of(schema: Any, place: Nesting) -> pa.DataType:
+    """Return the Arrow type for a schema at a place in the types around it; only recursive types are still named.
 
     Raises:
         Usage: there is no column type for it.
     """
-    if depth > _DEEPEST or (isinstance(schema, str) and schema not in {*_PLAIN, "null"}):
+    inside = None if isinstance(schema, str) and schema not in {*_PLAIN, "null"} else place.into()
+    if inside is None:
         raise _Recursive("a column cannot hold a recursive Avro record", where=str(schema)[:100])
     if isinstance(schema, list):
         real = _branches(schema)
         if not real:
             raise Usage("a column cannot hold an Avro union without a type", where=str(schema)[:100])
-        return _type_of(real[0] if len(real) == 1 else _branched(real), depth)
+        return _type_of(real[0] if len(real) == 1 else _branched(real), place)
     if isinstance(schema, str):
-        return _type_of({"type": schema}, depth + 1)
+        return _type_of({"type": schema}, place)
     if isinstance(schema["type"], dict | list):
-        return _type_of(schema["type"], depth + 1)
-    return _plain(schema) or _nested(schema, depth)
+        return _type_of(schema["type"], inside)
+    return _plain(schema) or _nested(schema, inside)
 
 
 def _branches(union: list[Any]) -> list[Any]:
@@ -195,13 +200,13 @@ def _plain(schema: dict[str, Any]) -> pa.DataType | None:
     return _LOGICAL.get((str(kind), str(logical))) or _PLAIN.get(kind)
 
 
-def _nested(schema: dict[str, Any], depth: int) -> pa.DataType:
+def _nested(schema: dict[str, Any], inside: Nesting) -> pa.DataType:
     if schema["type"] == "array":
-        return pa.list_(_type_of(schema["items"], depth + 1))
+        return pa.list_(_type_of(schema["items"], inside))
     if schema["type"] == "map":
-        return pa.map_(pa.string(), _type_of(schema["values"], depth + 1))
+        return pa.map_(pa.string(), _type_of(schema["values"], inside))
     if schema["type"] == "record":
-        return pa.struct([(field["name"], _type_of(field["type"], depth + 1)) for field in schema["fields"]])
+        return pa.struct([(field["name"], _type_of(field["type"], inside)) for field in schema["fields"]])
     raise Usage("a column cannot hold this Avro type", where=str(schema)[:100])
 
 

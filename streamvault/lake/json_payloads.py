@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property, reduce
 from typing import Any
@@ -35,9 +34,8 @@ from streamvault.lake.payloads import (
     spread,
     without_marks,
 )
-from streamvault.lake.table import TableColumn, arrow_type, has_decimals, misfit, unfit
+from streamvault.lake.table import Nesting, TableColumn, arrow_type, has_decimals, misfit, unfit
 
-_DEEPEST, _MOST_MEMBERS = 20, 10_000
 _SCHEMA_TYPES = {"integer": pa.int64(), "number": pa.float64(), "string": pa.string(), "boolean": pa.bool_()}
 """Of a JSON Schema."""
 
@@ -369,39 +367,37 @@ def json_schema_types(schema: bytes, _: str = "") -> dict[str, pa.DataType | Non
         raise Usage("the JSON Schema is not of objects with properties", where=str(found)[:80])
     types: dict[str, pa.DataType | None] = {}
     for name, inner in properties.items():
-        left = iter(range(_MOST_MEMBERS))
-        kind = _schema_type(inner, found, 0, (), left)
+        place = Nesting()
+        kind = _schema_type(inner, found, place)
         text = name.encode("utf-8", "backslashreplace").decode()  # JSON may have half of a surrogate pair
-        types[text] = kind if text == name and next(left, None) is not None else None
+        types[text] = kind if text == name and next(place.left, None) is not None else None
     return types
 
 
-def _schema_type(
-    schema: Any, whole: dict[str, Any], depth: int, outer: tuple[str, ...], left: Iterator[int]
-) -> pa.DataType | None:
-    """Return the type of a schema inside those that are referred to so; it takes one of what is left."""
+def _schema_type(schema: Any, whole: dict[str, Any], place: Nesting) -> pa.DataType | None:
+    """Return the type of a schema at a place in the types around it."""
+    names: list[str] = []
     while isinstance(schema, dict) and str(schema.get("$ref", "")).startswith("#/"):
-        if schema["$ref"] in outer:
+        if schema["$ref"] in names:
             return None
-        outer = (*outer, schema["$ref"])
+        names.append(schema["$ref"])
         found: Any = whole
         for name in schema["$ref"][2:].split("/"):
             found = found.get(name) if isinstance(found, dict) else None
         schema = found
-    if not isinstance(schema, dict) or depth >= _DEEPEST or next(left, None) is None:
+    inside = place.into(*names)
+    if not isinstance(schema, dict) or inside is None:
         return None
     kinds = schema.get("type")
     [kind, *others] = [one for one in kinds if one != "null"] or [None] if isinstance(kinds, list) else [kinds]
     if others:
         return None
     if kind == "array":
-        inner = _schema_type(schema.get("items"), whole, depth + 1, outer, left)
+        inner = _schema_type(schema.get("items"), whole, inside)
         return None if inner is None else pa.list_(inner)
     if kind == "object" and isinstance(schema.get("properties"), dict):
         members = [
-            (name, _schema_type(one, whole, depth + 1, outer, left))
-            for name, one in schema["properties"].items()
-            if name.isascii()
+            (name, _schema_type(one, whole, inside)) for name, one in schema["properties"].items() if name.isascii()
         ]
         found = pa.struct([member for member in members if member[1] is not None and not unfit(pa.struct([member]))])
         return None if unfit(found) else found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +10,8 @@ import pyarrow as pa
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import column_of
 from streamvault.lake.payloads import NotDecoded, Parsed, also, varint
-from streamvault.lake.table import TableColumn, arrow_type, misfit, unfit
+from streamvault.lake.table import Nesting, TableColumn, arrow_type, misfit, unfit
 
-_DEEPEST, _MOST_MEMBERS = 20, 10_000
 _TIMESTAMP = "google.protobuf.Timestamp"
 _PLAIN = {
     "double": pa.float64(),
@@ -83,28 +82,29 @@ def _message(schema: bytes, message: str) -> Any:
 
 def _type_of(field: Any) -> pa.DataType | None:
     """Return the type of a field's values; None if there is none, as it contains itself or has too many members."""
-    return _inner_type(field, (), iter(range(_MOST_MEMBERS)))
+    return _inner_type(field, Nesting())
 
 
-def _inner_type(field: Any, outer: tuple[str, ...], left: Iterator[int]) -> pa.DataType | None:
-    """Return the type of a field's values inside messages of these names; it takes one of what is left."""
+def _inner_type(field: Any, place: Nesting) -> pa.DataType | None:
+    """Return the type of a field's values at a place in the messages around it."""
     inner = field.message_type
-    if next(left, None) is None or len(outer) > _DEEPEST or (inner is not None and inner.full_name in outer):
+    inside = place.into() if inner is None else place.into(inner.full_name)
+    if inside is None:
         return None
     if inner is not None and inner.GetOptions().map_entry:
-        key, value = (_inner_type(inner.fields_by_name[name], outer, left) for name in ("key", "value"))
+        key, value = (_inner_type(inner.fields_by_name[name], inside) for name in ("key", "value"))
         return None if key is None or value is None else pa.map_(key, value)
-    kind = _single(field, outer, left)
+    kind = _single(field, inside)
     return pa.list_(kind) if kind is not None and field.is_repeated else kind
 
 
-def _single(field: Any, outer: tuple[str, ...], left: Iterator[int]) -> pa.DataType | None:
+def _single(field: Any, inside: Nesting) -> pa.DataType | None:
     inner = field.message_type
     if inner is None:
         return _PLAIN[_name_of(field)]
     if inner.full_name == _TIMESTAMP:
         return pa.timestamp("us")
-    members = [(member.name, _inner_type(member, (*outer, inner.full_name), left)) for member in inner.fields]
+    members = [(member.name, _inner_type(member, inside)) for member in inner.fields]
     return None if any(kind is None for _, kind in members) else pa.struct(members)
 
 

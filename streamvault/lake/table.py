@@ -8,9 +8,10 @@ The types of a table's columns, in Hive's notation, which Athena and Glue accept
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -42,7 +43,7 @@ _PLAIN: dict[str, tuple[pa.DataType, str]] = {
 }
 _DECIMAL = re.compile(r"decimal\(([0-9]{1,2}),([0-9]{1,2})\)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_DEEPEST = 20
+_DEEPEST, MOST_TYPES = 20, 10_000
 _LONGEST = 131_072
 """Characters of a column's type in Glue."""
 
@@ -76,6 +77,30 @@ def check_type(kind: pa.DataType, decode: Decode = "none", field: str = "") -> N
     reason = unfit(kind, decode)
     if reason:
         raise Usage(reason, where=f"{field} {hive_type(kind)}".strip()[:100])
+
+
+@dataclass(frozen=True, slots=True)
+class Nesting:
+    """Where a type is in the schema of a field.
+
+    No column can hold a type that contains itself, that is nested too deeply, or in a field with too many types; what
+    looks at a schema ends there, however often the schema names its types.
+
+    Attributes:
+        outer: the names of the types around it.
+        depth: how many types are around it.
+        left: an item for each type that the field may still have.
+    """
+
+    outer: tuple[str, ...] = ()
+    depth: int = 0
+    left: Iterator[int] = dataclasses.field(default_factory=lambda: iter(range(MOST_TYPES)))
+
+    def into(self, *names: str) -> Nesting | None:
+        """Return the place inside a type of these names, or of none; None if no column can hold it."""
+        if next(self.left, None) is None or self.depth > _DEEPEST or {*names} & {*self.outer}:
+            return None
+        return Nesting((*self.outer, *names), self.depth + 1, self.left)
 
 
 def unfit(kind: pa.DataType, decode: Decode = "none", depth: int = 0) -> str:
