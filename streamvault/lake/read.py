@@ -347,7 +347,7 @@ def schema_of(columns: Sequence[str] | None) -> pa.Schema:
         return EVENT_SCHEMA
     wrong = [name for name in columns if name not in EVENT_SCHEMA.names]
     if wrong or not columns or len(set(columns)) != len(columns):
-        what = "unknown column" if wrong else "each column must be named once"
+        what = "unknown column" if wrong else "each column must be named once" if columns else "no column is named"
         names = ", ".join(wrong or columns) or "none"
         raise Usage(what, where=names, todo=f"Available: {', '.join(EVENT_SCHEMA.names)}.")
     return pa.schema([EVENT_SCHEMA.field(name) for name in columns])

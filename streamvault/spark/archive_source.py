@@ -59,8 +59,8 @@ def _read_options(given: Mapping[str, str]) -> _ReadOptions:
     start = options.cut(stream, *_START[:2], default="earliest", unbounded="earliest")
     end = options.cut(stream, *_END, default="latest", unbounded="latest")
     if start == "latest" or end == "earliest":
-        name = "from" if start == "latest" else "to"
-        raise options.wrong(name, f"{start if name == 'from' else end!s} leaves nothing to read")
+        name, wrong, other = ("from", start, "earliest") if start == "latest" else ("to", end, "latest")
+        raise options.wrong(name, f"{wrong} leaves nothing to read", f"Give {other}, or a stream cut.")
     return _ReadOptions(
         root,
         stream,
@@ -141,6 +141,7 @@ class ArchiveReader(BatchReader[ArchivedPart]):
             raise NoSuchArchive(
                 f"no generation is from {moment_text(since)} or later; the newest is from {newest}",
                 where=self._archive().uri,
+                todo="Give an earlier time, or export first.",
             )
         return start
 

@@ -16,13 +16,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from streamvault.common import logins
 from streamvault.common.errors import Usage
 from streamvault.common.units import parse_moment, parse_size
 from streamvault.lake.read import schema_of
+from streamvault.objectstore.store import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
@@ -49,7 +50,11 @@ def arrow_schema(requested: StructType) -> pa.Schema:
     found = to_arrow_schema(requested, timezone="UTC")
     for field, known in zip(found, schema_of(names), strict=True):
         if field.type != known.type:
-            raise Usage(f"the column {field.name} is of type {known.type}", where=f"{field.type} in the schema")
+            raise Usage(
+                f"the column {field.name} is of type {from_arrow_type(known.type).simpleString()}",
+                where=f"{requested[field.name].dataType.simpleString()} in the schema",
+                todo="Declare it with its own type, and cast it in the query.",
+            )
     return found
 
 
@@ -127,12 +132,12 @@ class SourceOptions:
         """
         given = [name for name in names if name.lower() in self._given]
         if len(given) > 1:
-            raise self.wrong(given[1], f"the option is another name of {given[0]}", "Give only one of them.")
+            raise self.wrong(given[1], f"the option excludes {given[0]}", "Give only one of them.")
         if not given:
             return None
         value = self._given[given[0].lower()].strip()
         if not value:
-            raise self.wrong(given[0], "the option is empty")
+            raise self.wrong(given[0], "the option is empty", "Give a value, or omit the option.")
         return value
 
     def secret(self, name: str) -> str | None:
@@ -200,7 +205,8 @@ class SourceOptions:
             return StreamCut.from_json(text, stream)
         except InvalidCut as error:
             todo = error.todo or "Give earliest, latest, or a stream cut as JSON."
-            where = f"option {names[0]} of format {self._format}: {error.where or text}"
+            name = next(name for name in names if name.lower() in self._given)
+            where = f"option {name} of format {self._format}: {error.where or text}"
             raise InvalidCut(error.what, where=where, todo=todo) from None
 
     def wrong(self, name: str, what: str, todo: str = "") -> Usage:
@@ -247,7 +253,7 @@ def _logged_in(options: SourceOptions, address: StoreAddress) -> StoreAddress:
     given = {name: value for name, value in found.items() if value is not None}
     if given and address.scheme == "local":
         name = next(name for name in _LOGIN if options.secret(name) is not None)
-        raise options.wrong(name, "a folder asks for no login")
+        raise options.wrong(name, "a folder asks for no login", "Omit the option.")
     if password is not None and not logins.are_sent():
         todo = f"Unset {logins.VARIABLE}, or give the login in the environment of the executors."
         raise options.wrong("password", f"logins are not sent to executors ({logins.VARIABLE}=no)", todo)
@@ -370,10 +376,10 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
     address, stream = stream_of(options, pattern)
     range_size = options.size("rangeSize") or _RANGE_SIZE
     if range_size < MIN_RANGE_SIZE:
-        raise options.wrong("rangeSize", f"the range size must be at least {MIN_RANGE_SIZE} bytes")
+        raise options.wrong("rangeSize", f"the range size must be at least {MIN_RANGE_SIZE} bytes", "Give e.g. 64MiB.")
     max_bytes = options.size("maxBytesPerTrigger")
     if max_bytes == 0:
-        raise options.wrong("maxBytesPerTrigger", "the limit must be positive")
+        raise options.wrong("maxBytesPerTrigger", "the limit must be positive", "Give a size, e.g. 64MiB.")
     max_events = options.number("maxEventsPerTrigger", least=1)
     if streaming and (options.text("end_stream_cut") or "").lower() == "latest":
         todo = "Give unbounded, or use Trigger.AvailableNow."
@@ -420,7 +426,8 @@ def _check_pattern(
     try:
         re.compile(pattern)
     except re.error as error:
-        raise options.wrong("streamPattern", f"{pattern!r} is not a regular expression ({error})") from None
+        todo = "Give one for whole names, e.g. orders-.*"
+        raise options.wrong("streamPattern", f"{pattern!r} is not a regular expression ({error})", todo) from None
     if archive:
         raise options.wrong("archive", "an archive is that of one stream", "Give stream instead of streamPattern.")
     if isinstance(start, StreamCut) or isinstance(end, StreamCut):
@@ -431,11 +438,17 @@ def _check_pattern(
 def _check_archive(
     options: SourceOptions, archive: str, stream: StreamName, start: StreamCut | str, *, streaming: bool | None
 ) -> None:
-    _, scope, name = RootAddress.parse_archive(archive)
+    try:
+        _, scope, name = RootAddress.parse_archive(archive)
+    except InvalidRoot as error:
+        where = f"option archive of format pravega: {error.where}"
+        raise Usage(error.what, where=where, todo=error.todo) from None
     if StreamName(scope, name) != stream:
-        raise options.wrong("archive", f"it is the archive of {scope}/{name}, not of {stream}")
+        todo = "Give the archive of this stream."
+        raise options.wrong("archive", f"it is the archive of {scope}/{name}, not of {stream}", todo)
     if start == "latest":
-        raise options.wrong("archive", "a query that starts at the stream's tail reads nothing of the archive")
+        todo = "Give earliest, or omit the archive."
+        raise options.wrong("archive", "a query that starts at the stream's tail reads nothing of the archive", todo)
     if streaming is False:
         todo = 'Use readStream, or read the archive with format("streamvault").'
         raise options.wrong("archive", "only a query that follows the stream reads its archive first", todo)
@@ -494,7 +507,7 @@ def write_options(given: Mapping[str, str], schema: StructType, *, overwrite: bo
         raise Usage("events cannot be overwritten", where=str(stream), todo="Use mode append.")
     app, version = options.text("txnAppId"), options.number("txnVersion")
     if streaming and version is not None:
-        raise options.wrong("txnVersion", "a streaming query numbers its own batches")
+        raise options.wrong("txnVersion", "a streaming query numbers its own batches", "Omit the option.")
     if not streaming and (app is None) != (version is None):
         raise options.wrong(
             "txnVersion" if version is None else "txnAppId",
@@ -525,9 +538,11 @@ def _columns(schema: StructType) -> tuple[int, int | None]:
     payload = names.index(name)
     key = names.index(ROUTING_KEY) if ROUTING_KEY in names else None
     if not isinstance(schema[payload].dataType, BinaryType | StringType):
-        raise Usage(f"the column {name} is neither binary nor string", where=schema[payload].dataType.simpleString())
+        kind, todo = schema[payload].dataType.simpleString(), f"Cast it, e.g. CAST({name} AS string)."
+        raise Usage(f"the column {name} is neither binary nor string", where=kind, todo=todo)
     if key is not None and not isinstance(schema[key].dataType, StringType):
-        raise Usage(f"the column {ROUTING_KEY} is not a string", where=schema[key].dataType.simpleString())
+        kind, todo = schema[key].dataType.simpleString(), f"Cast it: CAST({ROUTING_KEY} AS string)."
+        raise Usage(f"the column {ROUTING_KEY} is not a string", where=kind, todo=todo)
     return payload, key
 
 

@@ -12,6 +12,7 @@ ends.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -223,7 +224,8 @@ def as_cut(described: StreamDescription, requested: StreamCut | str) -> StreamCu
     """
     if isinstance(requested, StreamCut):
         if not is_before(described, requested, described.tail):
-            raise InvalidCut("the stream cut lies beyond the stream's tail", where=str(requested.to_json()))
+            where, todo = json.dumps(requested.to_json()), f"The tail is {json.dumps(described.tail.to_json())}."
+            raise InvalidCut("the stream cut lies beyond the stream's tail", where=where, todo=todo)
         return requested
     return described.head if requested == "earliest" else described.tail
 

@@ -81,6 +81,9 @@ class _Unsupported(DataSource):
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 """Setting without which Spark rejects Python sources that use filters."""
 
+HIDE = "SPARK_HIDE_TRACEBACK"
+"""Variable with which Spark's Python ends with an error's message alone; empty for the traceback, too."""
+
 SPARKS_DEFAULT = "python3"
 """The Python that Spark starts if ``PYSPARK_PYTHON`` is not set."""
 
@@ -108,6 +111,8 @@ def register(spark: SparkSession) -> None:
     Sets the session's ``spark.sql.python.filterPushdown.enabled``, without which Spark rejects sources that use
     filters. Ships the package `streamvault` with the jobs, to a cluster always, on this machine if it is not installed.
     A repeated call changes nothing.
+
+    Errors are shown without a traceback, unless the variable ``SPARK_HIDE_TRACEBACK`` is set to nothing.
 
     On this machine the sources run with this program's Python unless ``PYSPARK_PYTHON`` names another.
 
@@ -137,7 +142,7 @@ def register(spark: SparkSession) -> None:
         ship_code(context)
     context.pythonExec = python
     before = dict(context.environment)
-    context.environment[SAFE] = "1"
+    context.environment |= {SAFE: "1", HIDE: os.environ.get(HIDE, "1")}
     try:
         for name in FORMATS:
             spark.dataSource.register(source(name))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -202,9 +204,33 @@ def test_formats_are_found_without_registration_and_are_tables_of_sql(
     assert rows(found.read.format("streamvault").load(f"{roots[1]}/{source}")) == events
 
 
-def test_invalid_option_is_one_line(spark: SparkSession) -> None:
-    with pytest.raises(PySparkException, match=r"unknown option: option startat of format pravega\. Available:"):
-        spark.read.format("pravega").option("startAt", "0").load("pravega://127.0.0.1:1/a/b")
+def test_errors_are_one_line_wherever_they_occur(spark: SparkSession, tmp_path: Path) -> None:
+    """When a query is planned, in a task, in a sink and in a streaming query."""
+    with parse_stream(f"local://{tmp_path}/a/b")[0].open() as local:
+        name = target(local, "scope", segments=1)
+        append_events(local, name, SegmentId(0, 0), [b"event"])
+        uri, inside = f"{local.uri}/{name}", json.dumps({SegmentId(0, 0).in_stream(name): 1})
+    reading = spark.read.format("pravega")
+    nothing = spark.range(1).selectExpr("CAST(NULL AS binary) AS payload")
+
+    def follow() -> None:
+        following = spark.readStream.format("pravega").load(f"{uri}x").writeStream.format("noop")
+        following.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(120)
+
+    failures: dict[str, Callable[[], object]] = {
+        "unknown option: option startat of format pravega. Available:": lambda: reading.option("startAt", "0").load(
+            uri
+        ),
+        "no such stream: local:": lambda: spark.read.format("pravega").load(f"{uri}x").count(),
+        "cut off after": lambda: spark.read.format("pravega").option("from", inside).load(uri).count(),
+        "an event is null": lambda: nothing.write.format("pravega").mode("append").save(uri),
+        "no such stream: ": follow,
+    }
+    for said, fail in failures.items():
+        with pytest.raises(PySparkException, match=re.escape(said)) as caught:
+            fail()
+        assert "Traceback" not in str(caught.value)
+        assert sum("streamvault." in line for line in str(caught.value).splitlines()) == 1
 
 
 def test_embedded_store_is_written_to(spark: SparkSession, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from streamvault.streamstore.pravega.wire import HEADER, MAX_PAYLOAD_BYTES, Wire
 
 DEFAULT_PORT = 9090
 
-CA_FILE = "PRAVEGA_CA_FILE (for a second cluster, PRAVEGA_TARGET_CA_FILE)"
+CA_FILE = "PRAVEGA_CA_FILE (for a second cluster, PRAVEGA_TARGET_CA_FILE; in Spark, the option caFile)"
 
 _URI = re.compile(
     r"(?P<scheme>pravega|pravega\+tls)://(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.\-]+)(:(?P<port>[0-9]{1,5}))?/?\Z"

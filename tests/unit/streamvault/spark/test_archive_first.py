@@ -273,7 +273,7 @@ def test_query_within_the_archive_has_an_offset_of_its_own(vault: Vault) -> None
     [
         ({"archive": "file:///vault/scope/other"}, "it is the archive of scope/other, not of scope/stream"),
         ({"archive": "file:///vault/scope/stream", "from": "latest"}, "reads nothing of the archive"),
-        ({"archive": "here"}, "not an archive URI"),
+        ({"archive": "here"}, "not an archive URI: option archive of format pravega"),
     ],
 )
 def test_invalid_option_is_one_line(tmp_path: Path, store: LocalStore, options: dict[str, str], said: str) -> None:

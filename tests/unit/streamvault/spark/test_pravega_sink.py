@@ -309,7 +309,7 @@ def test_transaction_is_kept_open_while_rows_come_slowly(place: Place, monkeypat
         ({"txnVersion": "1"}, "event binary", False, "the option is missing: option txnAppId"),
         ({"lease": "5"}, "event binary", False, "an integer of at least 10"),
         ({"transaction_timeout_ms": "9999"}, "event binary", False, "an integer of at least 10000"),
-        ({"lease": "20", "transaction_timeout_ms": "30000"}, "event binary", False, "another name of lease"),
+        ({"lease": "20", "transaction_timeout_ms": "30000"}, "event binary", False, "the option excludes lease"),
         ({"exactly_once": "false"}, "event binary", False, "a write is always one transaction: option exactly_once"),
         ({"read_after_write_consistency": "false"}, "event binary", False, "a write ends when its events can be read"),
         ({"transaction_status_poll_interval_ms": "50"}, "event binary", False, "the interval is not configurable"),

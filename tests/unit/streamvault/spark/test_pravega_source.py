@@ -39,10 +39,12 @@ from tests.unit.streamstore.test_model import java_cut
         ({"controller": "http://h:1", "scope": "s", "stream": "t"}, "not a stream's URI"),
         ({"path": "local:///a/s/t", "startOffset": "0"}, "unknown option: option startoffset"),
         ({"path": "local:///a/s/t", "from": "0"}, "a stream cut is a JSON object"),
+        ({"path": "local:///a/s/t", "start_stream_cut": "x"}, "option start_stream_cut of format pravega"),
+        ({"path": "local:///a/s/t", "columns": ""}, "Give a value, or omit the option."),
         ({"path": "local:///a/s/t", "from": '{"a/b/0.#epoch.0": 1}'}, "segment of another stream"),
         (
             {"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"},
-            "the option is another name of from",
+            "the option excludes from",
         ),
         ({"path": "local:///a/s/t", "failOnDataLoss": "maybe"}, "'maybe' is not valid"),
         ({"path": "local:///a/s/t", "boundaries": "none"}, "Give one of segment, walked, guessed"),
