@@ -442,7 +442,7 @@ def sweep_scope(
 
 def table_ddl(
     source: str | PathLike[str],
-    engine: Literal['athena', 'trino', 'hive', 'duckdb'],
+    engine: Literal['athena', 'trino', 'hive', 'spark', 'duckdb'],
     *,
     table: str | None = ...,
     format: Literal['iceberg', 'parquet'] | None = ...,

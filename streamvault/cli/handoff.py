@@ -51,7 +51,7 @@ def _show(results: Results, report: HandoffReport) -> None:
 
 def ddl(
     source: TableSource,
-    engine: Annotated[Engine, argument("ENGINE", "athena, trino (also for Presto), hive (also for Spark) or duckdb.")],
+    engine: Annotated[Engine, argument("ENGINE", "athena, trino (also for Presto), hive, spark or duckdb.")],
     options: DdlOptions,
     *,
     command: Command,

@@ -380,7 +380,7 @@ def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
 
     Args:
         source: as for `write_table`.
-        engine: ``athena``, ``trino`` (also for Presto), ``hive`` (also for Spark) or ``duckdb``.
+        engine: ``athena``, ``trino`` (also for Presto), ``hive``, ``spark`` or ``duckdb``.
         table: as for `write_table`.
         format: as for `write_table`.
         decode: as for `write_table`.

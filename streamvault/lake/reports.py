@@ -19,7 +19,7 @@ from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 TableFormat = Literal["iceberg", "parquet"]
 Decode = Literal["none", "json", "csv", "avro", "registry"]
 Framing = Literal["none", "pravega", "confluent", "avro"]
-Engine = Literal["athena", "trino", "hive", "duckdb"]
+Engine = Literal["athena", "trino", "hive", "spark", "duckdb"]
 ColumnChange = Literal["add", "keep"]
 
 

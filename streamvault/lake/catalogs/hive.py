@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -116,7 +117,7 @@ def table_statements(place: TablePlace, generations: Sequence[int], engine: Engi
     Args:
         place: the table.
         generations: the table's generations, ascending.
-        engine: ``athena``, ``trino`` (also for Presto), ``hive`` (also for Spark) or ``duckdb``.
+        engine: ``athena``, ``trino`` (also for Presto), ``hive``, ``spark`` or ``duckdb``.
 
     Raises:
         Usage: the engine cannot register an Iceberg table by a statement.
@@ -128,7 +129,7 @@ def table_statements(place: TablePlace, generations: Sequence[int], engine: Engi
         # the projection lists the generations; repeat the statement after each handoff
         table, listed = hive_table(place, ()), projected(generations[0], generations[-1]) if generations else {}
         return _hive(table, listed) + _grown(table, begun, place.options, engine)
-    if engine == "duckdb":  # which accepts no pattern without files
+    if engine in {"duckdb", "spark"}:  # which accept no pattern without files
         there = set(place.archive.store.folders(place.folder.prefix))
         generations = [number for number in generations if table_files(number).rstrip("/") in there]
     table = hive_table(place, generations)
@@ -139,7 +140,7 @@ def table_statements(place: TablePlace, generations: Sequence[int], engine: Engi
 
 def _grown(table: HiveTable, begun: TableOptions, options: TableOptions, engine: Engine) -> str:
     """Return statements that give a table, which may have been created with fewer columns, those that it has now."""
-    if begun.columns == options.columns or engine == "duckdb":
+    if begun.columns == options.columns or engine in {"duckdb", "spark"}:
         return ""
     if engine != "trino":
         return f"ALTER TABLE `{table.database}`.`{table.table}` REPLACE COLUMNS (\n{_hive_columns(table)}\n);\n"
@@ -157,8 +158,8 @@ def partitioned_statements(table: HiveTable, engine: Engine) -> str:
     Raises:
         Usage: the engine cannot read files of this format.
     """
-    if engine == "duckdb":
-        return _duckdb(table)
+    if engine in {"duckdb", "spark"}:
+        return _view(table, engine)
     return _trino(table) if engine == "trino" else _hive(table)
 
 
@@ -190,14 +191,23 @@ def _trino_column(field: pa.Field) -> str:
     return f'"{field.name}" {trino_type(field.type).replace("timestamp(6)", "timestamp")}'
 
 
-def _duckdb(table: HiveTable) -> str:
-    """Return the statement for a view of all files, whose columns are found by name; none without files."""
+def _view(table: HiveTable, engine: Engine) -> str:
+    """Return the statement for a view of all files, whose columns are found by name; none without files.
+
+    Spark's tables are not used: Spark adds columns to one, but widens none, and replaces a table only by dropping it.
+    """
     if table.storage is not PARQUET:
-        raise Usage(
-            "DuckDB has no statement for raw events", where=table.name, todo="Omit --raw, or use another engine."
-        )
+        what = f"{engine} has no statement for raw events"
+        raise Usage(what, where=table.name, todo="Omit --raw, or use another engine.")
     if not table.partitions:
         return ""
+    if engine == "spark":
+        columns = f"{_hive_columns(table)},\n  `{table.key.name}` {hive_type(table.key.type)}"
+        # Hadoop calls the file system of s3://, too, s3a
+        location = re.sub("^s3:", "s3a:", table.location)
+        folders = f"{location}{table.key.name}={{{','.join(table.partitions)}}}"
+        options = f"path '{folders}', basePath '{location}'"
+        return f"CREATE OR REPLACE TEMPORARY VIEW `{table.table}` (\n{columns}\n)\nUSING parquet OPTIONS ({options});\n"
     files = ",\n".join(f"  '{location}*.parquet'" for location in table.partitions.values())
     view = f'CREATE OR REPLACE VIEW "{table.table}" AS SELECT * FROM'
     return f"{view} read_parquet([\n{files}\n], union_by_name = true, hive_partitioning = true);\n"
@@ -228,6 +238,9 @@ def _iceberg(place: TablePlace, engine: Engine) -> str:
             "STORED BY 'org.apache.iceberg.mr.hive.HiveIcebergStorageHandler'\n"
             f"LOCATION '{place.location}'\nTBLPROPERTIES ('iceberg.catalog' = 'location_based_table');\n"
         )
+    if engine == "spark":
+        todo = "Give Spark its catalog (spark.sql.catalog.NAME) with Iceberg's runtime."
+        raise Usage("Spark reads an Iceberg table from its catalog, and needs no statement", todo=todo)
     if engine == "duckdb":
         todo = "Attach its catalog, or use its extension's iceberg_scan."
         raise Usage("DuckDB reads an Iceberg table from its catalog, and needs no statement", todo=todo)

@@ -315,7 +315,10 @@ def test_field_that_becomes_a_union_or_was_one_keeps_the_values_of_its_branch(tm
 def test_statements_for_a_grown_table_add_its_columns(vault: Vault) -> None:
     options: dict[str, Any] = {"format": "parquet", "catalog": None}
     hand_off(vault, OLD, **options)
-    said = {engine: table_ddl(vault.uri(), engine, root=vault.root) for engine in ("athena", "trino", "hive", "duckdb")}
+    said = {
+        engine: table_ddl(vault.uri(), engine, root=vault.root)
+        for engine in ("athena", "trino", "hive", "spark", "duckdb")
+    }
     assert not any("COLUMN" in text for text in said.values())
     add(vault, {"id": 2**40, "name": "b", "vip": True, "at": {"x": 0.5}})
     hand_off(vault, NEW, **options)
@@ -327,6 +330,8 @@ def test_statements_for_a_grown_table_add_its_columns(vault: Vault) -> None:
     for engine in ("athena", "hive"):
         assert "REPLACE COLUMNS (\n" in said[engine]
         assert said[engine].count("`vip` boolean") == 2
+    assert "generation={1,2}'" in said["spark"]
+    assert "`vip` boolean" in said["spark"]
     found = duckdb.connect()
     found.sql(said["duckdb"].replace("file://", ""))
     asked = 'SELECT id, vip, "at".x, generation FROM stream ORDER BY id'
