@@ -147,12 +147,11 @@ def read_facts(store: ObjectStore, key: str) -> tuple[bytes, int]:
         NotDescribed: it has values beyond Python's, which only Parquet's own readers can read.
         NotDecodable: it is no Parquet file.
     """
-    for found in decoded(ObjectFile(store, key), {"stored": None}):
-        if isinstance(found, dict):
-            if found["beyond"]:
-                raise NotDescribed(found["beyond"])
-            return found["ranges"].encode(), found["rows"]
-    raise NotDecodable("no metadata")
+    # All of the answer is read: a process that has more to say would be ended, and the next file start another one.
+    (facts,) = decoded(ObjectFile(store, key), {"stored": None})
+    if facts["beyond"]:
+        raise NotDescribed(facts["beyond"])
+    return facts["ranges"].encode(), facts["rows"]
 
 
 class ObjectFile(RemoteFile):

@@ -153,6 +153,15 @@ def test_library_that_ends_its_process_is_damage(vault: Vault, monkeypatch: pyte
     assert started[0].pid != started[-1].pid
 
 
+def test_one_process_reads_what_files_say_of_themselves(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, key, rows = first_file(vault)
+    taken: list[Any] = []
+    take = isolated._take
+    monkeypatch.setattr(isolated, "_take", lambda: taken.append(take()) or taken[-1])
+    assert [table_reader.read_facts(objects_of(vault.root), key)[1] for _ in range(3)] == [len(rows)] * 3
+    assert len({process.pid for process in taken}) == 1
+
+
 def test_flipped_and_cut_files_end_no_process() -> None:
     found = flip(60, seed=1)
     assert (found.count, found.broken) == (60, [])
