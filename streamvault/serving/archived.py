@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,9 @@ from functools import partial
 from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart
-from streamvault.serving.blocks import BLOCK_BYTES, BlockSums, blocks_of, compared_block, learn
+from streamvault.manifests.history import Generation
+from streamvault.manifests.noted_blocks import with_noted_blocks
+from streamvault.serving.blocks import BLOCK_BYTES, KnownRange, blocks_of, compared_block, learn
 from streamvault.serving.cache import BlockCache
 from streamvault.sources.sources import ArchiveSource, ArchiveState
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
@@ -46,13 +48,16 @@ class Moment:
     starts: Mapping[SegmentId, Sequence[int]]
 
     @classmethod
-    def of(cls, state: ArchiveState) -> Moment:
-        """Return the moment of an archive's generations."""
+    def of(cls, state: ArchiveState, noted: Callable[[Generation], Generation]) -> Moment:
+        """Return the moment of an archive's generations; ``noted`` adds the checksums of blocks that were noted."""
         described, address = state.described, state.archive.address
         open_ = set() if described.sealed else set(described.tail.offsets)
         between = state.between(described.head, described.tail)
         infos = {s: SegmentInfo(s, start, end, sealed=s not in open_) for s, (start, end) in between.items()}
-        parts = {s: [ArchivedPart.all_of(address, *held) for held in state.history.ranges(s)] for s in infos}
+        parts: dict[SegmentId, list[ArchivedPart]] = {}
+        for one in map(noted, state.history.generations):
+            for segment, rows in one.rows.items():
+                parts.setdefault(segment, []).extend(ArchivedPart.all_of(address, one.layout, row) for row in rows)
         return cls(state, described, infos, parts, {s: [one.row.start for one in some] for s, some in parts.items()})
 
     def find(self, segment: SegmentId, offset: int) -> tuple[ArchivedPart, int]:
@@ -111,7 +116,8 @@ class ServedArchive:
         self._source, self._archive = ArchiveSource(uri), Archive.open(uri)
         self.uri, self.name = self._source.uri, self._source.name
         self._cache, self._generation = cache, generation
-        self._sums: dict[_Key, BlockSums] = {}
+        self._known: dict[_Key, KnownRange] = {}
+        self._noted: dict[str, Generation] = {}
         self._learning: dict[_Key, threading.Lock] = {}
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self.learned = 0
@@ -150,26 +156,42 @@ class ServedArchive:
 
     def _look(self) -> Moment:
         if self._generation is not None:
-            return Moment.of(ArchiveState(self._archive, self._archive.history(self._generation)))
+            state = ArchiveState(self._archive, self._archive.history(self._generation))
+            return Moment.of(state, self._with_notes)
         state, now = self._source.look(), getattr(self, "now", None)
-        return now if now is not None and state.history is now.state.history else Moment.of(state)
+        return now if now is not None and state.history is now.state.history else Moment.of(state, self._with_notes)
+
+    def _with_notes(self, generation: Generation) -> Generation:
+        """Return a generation with the checksums of its blocks; without, if what was noted cannot be used."""
+        found = self._noted.get(generation.fingerprint)
+        if found is None:
+            try:
+                found = with_noted_blocks(self._archive.place, generation)
+            except Damaged as error:
+                _log.warning("%s", error)
+                found = generation
+            self._noted[generation.fingerprint] = found
+        return found
 
     def _block(self, part: ArchivedPart, number: int) -> memoryview:
         key = self._range(part)
-        if (sums := self._sums.get(key)) is not None:
+        if (known := self._known_range(part)) is not None:
             try:
-                return compared_block(part, number, sums)
+                return compared_block(known, number)
             except Damaged:
-                if not sums.edges:
+                if not known.edges:
                     raise
                 # several chains of objects may have grown since: the range's digest decides
-                self._sums.pop(key, None)
+                self._known.pop(key, None)
         with self._lock:
             lock = self._learning.setdefault(key, threading.Lock())
         with lock:
-            if (sums := self._sums.get(key)) is None:
+            if (known := self._known.get(key)) is None:
                 return self._learn(part, number)
-        return compared_block(part, number, sums)
+        return compared_block(known, number)
+
+    def _known_range(self, part: ArchivedPart) -> KnownRange | None:
+        return KnownRange(part) if part.row.block_checksums else self._known.get(self._range(part))
 
     def _learn(self, part: ArchivedPart, number: int) -> memoryview:
         """Read a range whole; keep what there is room for, and return one of its blocks."""
@@ -187,11 +209,11 @@ class ServedArchive:
             self._cache.give_back(taken)
             raise
         self.learned += 1
-        self._sums[self._range(part)] = learned.sums
+        self._known[self._range(part)] = learned.known
         self._learning.pop(self._range(part), None)
         for each, block in learned.blocks.items():
             self._cache.put(self._key(part, each), block)
-        return learned.blocks.get(number) or compared_block(part, number, learned.sums)
+        return learned.blocks.get(number) or compared_block(learned.known, number)
 
     def _begin_ahead(self, now: Moment, part: ArchivedPart, number: int, offset: int) -> None:
         """Fetch the next blocks of the range for a reader that reads on: not for one that wants a single event."""
@@ -199,7 +221,7 @@ class ServedArchive:
         if (inside or number) and not self._cache.has(self._key(part, max(number - 1, 0))):
             return
         following = range(number + 1, min(number + 1 + AHEAD, blocks_of(part.row)))
-        if self._range(part) in self._sums:
+        if self._known_range(part) is not None:
             for after in following:
                 self._cache.begin_ahead(self._key(part, after), partial(self._block, part, after))
         if len(following) < AHEAD:

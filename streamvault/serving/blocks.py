@@ -1,28 +1,29 @@
 """Blocks of archived ranges, compared before they are handed out: the only place where archived bytes come in.
 
-Only a whole range has a digest, and a reader wants a part of it long before all of it is read. So a range is read whole
-once and compared with its digest before its first byte is handed out; the checksums of its blocks that this yields are
-what each later block is compared with.
+Only a whole range has a digest, and a reader wants a part of it long before all of it is read. The index has checksums
+of the blocks of a chunk, by which they are compared. Any other range is read whole once and compared with its digest
+before its first byte is handed out, which yields the checksums with which its blocks are compared from then on.
 """
 
 from __future__ import annotations
 
+import base64
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Damaged
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts import archived_range
+from streamvault.layouts.archived_range import CHECKSUM_BYTES, ArchivedRange, BlockChecksums
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
-from streamvault.manifests.damage import ArchivedPart, damaged_range, read_verified
-from streamvault.objectstore.store import crc64nvme
+from streamvault.manifests.damage import ArchivedPart, damaged_range, in_blocks, read_blocks, read_verified
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES
 
-BLOCK_BYTES = 4 * 1024 * 1024
-"""What is fetched, compared and kept at once."""
+BLOCK_BYTES = 4 * archived_range.BLOCK_BYTES
+"""What is fetched and kept at once: several blocks that have a checksum."""
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """Read ahead while a range or a block is read."""
@@ -32,16 +33,17 @@ Room = Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class BlockSums:
-    """What the blocks of a range are compared with.
+class KnownRange:
+    """A range whose blocks can be compared.
 
     Attributes:
-        checks: the CRC64NVME of each block of `BLOCK_BYTES`, in base64.
-        edges: boundaries of events in the range, ascending, which need not be all; empty if any byte may be read.
+        part: all of the range, with the checksums of its blocks.
+        edges: of objects that are events, boundaries of events in the range, ascending, which need not be all; empty if
+            any byte may be read.
     """
 
-    checks: tuple[str, ...]
-    edges: array[int]
+    part: ArchivedPart
+    edges: array[int] = field(default_factory=lambda: array("q"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,11 @@ class Learned:
     """A range that was read whole and has its digest.
 
     Attributes:
-        sums: what its blocks are compared with from now on.
+        known: the range.
         blocks: those of its blocks that there was room for, by number.
     """
 
-    sums: BlockSums
+    known: KnownRange
     blocks: Mapping[int, memoryview]
 
 
@@ -62,73 +64,60 @@ def blocks_of(row: ArchivedRange) -> int:
     return -(-(row.end - row.start) // BLOCK_BYTES)
 
 
-def compared_block(part: ArchivedPart, number: int, sums: BlockSums) -> memoryview:
-    """Return one block of a range, after it was compared with its checksum.
-
-    Args:
-        part: all of the range.
-        number: which of its blocks.
-        sums: what is known of them.
+def compared_block(known: KnownRange, number: int) -> memoryview:
+    """Return one block of a range, after it was compared with its checksums.
 
     Raises:
         Damaged: an object is missing or has the wrong size, or the bytes are not those that were archived.
     """
-    row = part.row
+    part, row, edges = known.part, known.part.row, known.edges
     start = row.start + number * BLOCK_BYTES
     end = min(start + BLOCK_BYTES, row.end)
-    if sums.edges:
-        # of objects that are events, only those of the block are listed: the range's chain is known
-        low = sums.edges[bisect_right(sums.edges, start) - 1]
-        high = sums.edges[bisect_left(sums.edges, end)]
-        row = replace(row, start=low, end=high, digest="")
-    read = open_reader(part.layout).read_range(part.place, row, start, end, WINDOW_BYTES)
-    parts = [memoryview(one) for one in read]
-    block = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
-    if len(block) != end - start or crc64nvme(block) != sums.checks[number]:
+    if not edges:
+        return _joined(read_blocks(replace(part, start=start, end=end), WINDOW_BYTES))
+    # only the block's objects are listed, as the range's chain is known
+    low, high = edges[bisect_right(edges, start) - 1], edges[bisect_left(edges, end)]
+    held = replace(row, start=low, end=high, digest="", block_checksums="")
+    block = _joined(open_reader(part.layout).read_range(part.place, held, start, end, WINDOW_BYTES))
+    found = BlockChecksums()
+    found.update(block)
+    checksums = base64.b64decode(found.finish()[1])
+    first = number * (BLOCK_BYTES // archived_range.BLOCK_BYTES) * CHECKSUM_BYTES
+    noted = base64.b64decode(row.block_checksums)[first : first + len(checksums)]
+    if len(block) != end - start or checksums != noted:
         raise damaged_range(part)
     return block
 
 
 def learn(part: ArchivedPart, room: Room, first: int = 0) -> Learned:
-    """Read a range whole, compare its digest, and return the checksums of its blocks.
+    """Read a range whole, compare its digest, and return it with the checksums of its blocks.
 
     Memory: the window, a block, and those blocks from ``first`` on for which there is room.
 
     Raises:
         DigestMismatch, Damaged: as `manifests.damage.read_verified`.
     """
-    row, checks, kept = part.row, list[str](), dict[int, memoryview]()
+    row, checksums, kept = part.row, BlockChecksums(), dict[int, memoryview]()
     chained = part.layout in LAYOUTS and open_layout(part.layout).one_object_per_event and not row.is_large
     splitter = EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES) if chained else None
     edges = array("q", [row.start]) if chained else array("q")
 
     def compared() -> Iterator[bytes | memoryview]:
-        for data in read_verified(part, WINDOW_BYTES):
+        for data in checksums.of(read_verified(part, WINDOW_BYTES)):
             if splitter is not None:
                 edges.extend(some.end for some in splitter.feed(data))
             yield data
 
     try:
-        for block in _cut(compared()):
-            if len(checks) >= first and room(len(block)):
-                kept[len(checks)] = memoryview(bytes(block))
-            checks.append(crc64nvme(block))
+        for number, block in enumerate(in_blocks(compared(), BLOCK_BYTES)):
+            if number >= first and room(len(block)):
+                kept[number] = memoryview(bytes(block))
     except NotAnEvent as error:
         raise Damaged(error.what, where=part.place.uri, todo="Run 'streamvault check' on the archive.") from None
-    return Learned(BlockSums(tuple(checks), edges), kept)
+    learned = replace(part, row=replace(row, block_checksums=checksums.finish()[1]))
+    return Learned(KnownRange(learned, edges), kept)
 
 
-def _cut(parts: Iterator[bytes | memoryview]) -> Iterator[bytearray]:
-    """Yield the bytes as blocks of `BLOCK_BYTES`; each is valid until the next one is asked for."""
-    held = bytearray()
-    for part in parts:
-        rest = memoryview(part)
-        while rest.nbytes:
-            taken = rest[: BLOCK_BYTES - len(held)]
-            held += taken
-            rest = rest[len(taken) :]
-            if len(held) == BLOCK_BYTES:
-                yield held
-                held = bytearray()
-    if held:
-        yield held
+def _joined(parts: Iterator[bytes | memoryview]) -> memoryview:
+    found = list(parts)
+    return memoryview(found[0] if len(found) == 1 else b"".join(found))

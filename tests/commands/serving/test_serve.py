@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from streamvault import check_archive
 from streamvault.common.errors import Absent, Problem, Usage
 from streamvault.exporter.rotate import rotate_stream
+from streamvault.manifests.archive import Archive
 from streamvault.serving.access import Access
 from streamvault.serving.reports import ServeArguments
 from streamvault.serving.serve import serve_archives
@@ -27,7 +30,17 @@ from streamvault.streamstore.pravega.wire import encode
 from streamvault.streamstore.store import ReaderGroup
 from streamvault.streamstore.uri import parse_stream
 from testkit.servers.certificates import make_certificates
-from testkit.small_archives import NAME, Vault, a_vault, archive_of, data_keys, merge, objects_of, replace_object
+from testkit.small_archives import (
+    NAME,
+    Vault,
+    a_vault,
+    archive_of,
+    contents,
+    data_keys,
+    merge,
+    objects_of,
+    replace_object,
+)
 from testkit.streams import digest_of, shape_of
 from tests.serving import serving
 
@@ -76,15 +89,40 @@ def test_damage_is_not_handed_out_and_the_error_says_what_to_do(
     assert not got
 
 
-def test_a_range_is_read_whole_once_and_then_by_its_blocks(small: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamvault.serving.blocks.BLOCK_BYTES", 8)
-    monkeypatch.setattr("streamvault.serving.archived.BLOCK_BYTES", 8)
-    with serving(small.archive) as served:
-        whole = small.bytes_of()[str(SEGMENT)][1][:22]
+@pytest.mark.parametrize(("layout", "learned"), [("events", 1), ("chunks", 0)])
+def test_a_range_without_checksums_of_blocks_is_read_whole_once(tmp_path: Path, layout: Any, learned: int) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"one", b"", b"two")
+    vault.export(layout)
+    with serving(vault.archive) as served:
+        whole = vault.bytes_of()[str(SEGMENT)][1]
         for at in range(len(whole)):
             assert served.store.read_bytes(NAME, SEGMENT, at, at + 1) == whole[at : at + 1]
-        assert served.archive.learned == 1
         assert b"".join(served.store.read(NAME, SEGMENT, 3, 20)) == whole[3:20]
+        assert served.archive.learned == learned
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_checksums_that_a_check_has_noted_are_used(
+    small: Vault, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, noted: bool
+) -> None:
+    load = Archive.load_span
+
+    def of_an_earlier_release(self: Archive, span: Any) -> Any:
+        found = load(self, span)
+        rows = {s: [replace(row, block_checksums="") for row in rows] for s, rows in found.rows.items()}
+        return replace(found, rows=rows)
+
+    monkeypatch.setattr(Archive, "load_span", of_an_earlier_release)
+    assert check_archive(small.archive, read_data=True, master="inline").ok
+    (key,) = [key for key in contents(small.root) if key.endswith(".blocks.json")]
+    if not noted:
+        replace_object(small.root, key, b"{}")
+    with serving(small.archive) as served:
+        assert served.store.read_bytes(NAME, SEGMENT, 8, 11) == b"one"
+        assert served.archive.learned == (0 if noted else 1)
+    assert (key in caplog.text) is not noted
 
 
 def test_a_waiting_reader_gets_what_a_new_generation_adds(small: Vault) -> None:
@@ -217,7 +255,7 @@ def test_the_command_serves_a_scope_until_it_is_interrupted(tmp_path: Path) -> N
         run.send_signal(signal.SIGTERM)
         ended = json.loads(run.stdout.readline())
         assert run.wait(20) == 0
-    assert (ended["sent_bytes"], ended["ranges_read"]) == (3, 1)
+    assert (ended["sent_bytes"], ended["ranges_read"]) == (3, 0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from streamvault.manifests.damage import ArchivedPart, DigestMismatch
 from streamvault.serving import blocks
 from streamvault.serving.access import EXPIRED, INVALID, Access
 from streamvault.serving.archived import ServedArchive
-from streamvault.serving.blocks import compared_block, learn
+from streamvault.serving.blocks import KnownRange, compared_block, learn
 from streamvault.serving.cache import LEAST_CACHE, BlockCache
 from streamvault.serving.groups import NULL, Appended, Groups
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
@@ -28,6 +28,8 @@ vault = a_vault(*(bytes([n]) * (n % 50) for n in range(200)))
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("layouts.archived_range", "manifests.damage"):
+        monkeypatch.setattr(f"streamvault.{module}.BLOCK_BYTES", 128)
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 512)
     monkeypatch.setattr("streamvault.serving.archived.BLOCK_BYTES", 512)
 
@@ -44,12 +46,14 @@ def test_blocks_are_the_bytes_of_the_range(vault: Vault, layout: Any, compress: 
     part = part_of(vault)
     held = vault.bytes_of()["0.#epoch.0"][1][part.start : part.end]
     learned = learn(part, lambda _: True, 2)
-    assert len(learned.sums.checks) == blocks.blocks_of(part.row) > 5
-    assert sorted(learned.blocks) == list(range(2, len(learned.sums.checks)))
+    count = blocks.blocks_of(part.row)
+    assert count > 5
+    assert sorted(learned.blocks) == list(range(2, count))
     assert all(learned.blocks[n] == held[512 * n : 512 * (n + 1)] for n in learned.blocks)
     assert not learn(part, lambda _: False).blocks
-    read = [bytes(compared_block(part, n, learned.sums)) for n in range(len(learned.sums.checks))]
-    assert b"".join(read) == held
+    for known in [learned.known] if layout == "events" else [learned.known, KnownRange(part)]:
+        assert b"".join(compared_block(known, n) for n in range(count)) == held
+    assert layout == "events" or learned.known.part.row.block_checksums == part.row.block_checksums
 
 
 @pytest.mark.parametrize(("layout", "compress"), [("events", ""), ("chunks", ""), ("chunks", "zstd")])
@@ -58,15 +62,15 @@ def test_a_block_that_was_changed_after_its_range_was_compared_is_noticed(
 ) -> None:
     vault.export(layout, compress)
     part = part_of(vault)
-    sums = learn(part, lambda _: False).sums
+    known = learn(part, lambda _: False).known
     key = sorted(data_keys(vault.root))[3 if layout == "events" else 0]
     data = bytearray(objects_of(vault.root).get(key))
     data[len(data) // 2] ^= 1
     replace_object(vault.root, key, bytes(data))
     wrong = 0
-    for number in range(len(sums.checks)):
+    for number in range(blocks.blocks_of(part.row)):
         try:
-            compared_block(part, number, sums)
+            compared_block(known, number)
         except Damaged:
             wrong += 1
     assert wrong
@@ -77,7 +81,7 @@ def test_a_block_that_was_changed_after_its_range_was_compared_is_noticed(
 def test_only_the_objects_of_a_block_are_listed(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     vault.export("events")
     part = part_of(vault)
-    sums = learn(part, lambda _: False).sums
+    known, last = learn(part, lambda _: False).known, blocks.blocks_of(part.row) - 1
     kind, spans = type(open_layout("events")), list[tuple[int, int]]()
     between = kind.between
 
@@ -86,9 +90,9 @@ def test_only_the_objects_of_a_block_are_listed(vault: Vault, monkeypatch: pytes
         return between(self, place, segment, start, end)
 
     monkeypatch.setattr(kind, "between", noted)
-    compared_block(part, len(sums.checks) - 1, sums)
+    compared_block(known, last)
     assert spans == [(spans[0][0], part.end)]
-    assert part.start < spans[0][0] <= part.start + 512 * (len(sums.checks) - 1)
+    assert part.start < spans[0][0] <= part.start + 512 * last
 
 
 def test_memory_is_taken_from_others_and_never_beyond_the_limit() -> None:
