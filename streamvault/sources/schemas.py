@@ -160,7 +160,7 @@ class RegistryGroup:
         return RegistryFailed("an answer of the registry makes no sense", where=self._shown, todo=todo)
 
     def ask(self, path: str = "", method: str = "GET", body: object = None) -> Any:
-        """Return the answer to a request for a part of the group; None if it does not exist.
+        """Return the answer to a request for a part of the group; None if what is read does not exist.
 
         Raises:
             RegistryRejected: the registry does not change what is to be changed.
@@ -173,7 +173,7 @@ class RegistryGroup:
             answer = self._read(path, method, body)
             return json.loads(answer) if answer or method == "GET" else {}
         except HTTPError as error:
-            if error.code == 404:
+            if error.code == 404 and method == "GET":
                 return None
             what = f"the registry answers {error.code} {error.reason}"
             if method != "GET" and error.code not in {401, 403} and error.code < 500:

@@ -155,6 +155,11 @@ def test_an_id_that_a_writer_takes_meanwhile_is_a_conflict(url: str, scope_name:
     assert "secret" not in str(caught.value)
 
 
+def test_what_is_no_registry_is_said(url: str, scope_name: str) -> None:
+    with pytest.raises(Conflict, match="the registry answers 404 Not Found to a change of the group"):
+        registered(f"{url}/elsewhere", scope_name)
+
+
 def test_a_group_that_has_grown_since_is_left_alone(url: str, scope_name: str) -> None:
     later = registered(url, scope_name, noted(*NOTED.entries, entry(4, 2), unused=(REFUND,)))
     assert registered(url, scope_name) == later
