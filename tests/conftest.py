@@ -80,7 +80,7 @@ NOT_FETCHED = pytest.StashKey[dict[str, str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--lake-events", type=int, default=50_000, metavar="N", help="how many events the tables of tests have"
+        "--lake-events", type=int, default=15_000, metavar="N", help="how many events the tables of tests have"
     )
     parser.addoption(
         "--round-trip-events",

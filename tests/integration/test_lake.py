@@ -117,7 +117,7 @@ class Lake:
         export_stream(self.uri, self.root, layout="chunks", compress="zstd", range_size=1024 * 1024, master="inline[2]")
 
     def hand_off(self, kind: str, master: str = "inline[2]", **options: Any) -> HandoffReport:
-        new = {"format": kind, "decode": "json", "event_time": "at", "target_size": 4 * 1024 * 1024}
+        new = {"format": kind, "decode": "json", "event_time": "at", "target_size": 1024 * 1024}
         named = {"table": f"{self.database}.{kind}", "catalog": "glue", "master": master}
         return write_table(self.archive, **{**named, **new, **options})
 
