@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Context, Decimal
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from streamvault.common.errors import Usage
+from streamvault.lake.avro_resolution import Resolved, ResolvedField, alone, branch_name, branches, resolved_fields
 from streamvault.lake.compressed import expanded, of_bzip2, of_deflate, of_summed_snappy, of_zstandard
-from streamvault.lake.payloads import NotDecoded, Parsed, also, checked_times
+from streamvault.lake.payloads import NotDecoded, Parsed, also, checked_times, joined
 from streamvault.lake.table import (
     MOST_DIGITS,
     MOST_TYPES,
@@ -28,7 +29,6 @@ from streamvault.lake.table import (
     hive_type,
     misfit,
     unfit,
-    wider_type,
 )
 
 _PLAIN = {
@@ -86,6 +86,7 @@ _MOST_TYPES = 5 * MOST_TYPES
 
 _EXACT = Context(prec=100)
 
+_NO_FIELD = ResolvedField(None, Resolved("null"))
 _NO_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError, NotDecoded)
 
 
@@ -108,7 +109,7 @@ def avro_types(schema: bytes, _: str = "") -> dict[str, pa.DataType | None]:
         Usage: it is not a record schema.
     """
     try:
-        types = _fields_of(_parsed(schema.decode(), expand=True), recursive=True)
+        types = _fields_of(_parsed(schema.decode(), expand=True), lenient=True)
     except UnicodeDecodeError:
         raise Usage("not an Avro schema", where=str(schema[:80])) from None
     return {field: None if kind is None or unfit(kind) else kind for field, (kind, _) in types.items()}
@@ -118,12 +119,12 @@ def _types_of(schema: str) -> dict[str, pa.DataType]:
     return {field: kind for field, (kind, _) in _fields_of(_parsed(schema, expand=True)).items()}
 
 
-def _fields_of(found: Any, *, recursive: bool = False) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
+def _fields_of(found: Any, *, lenient: bool = False) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
     """Return the type of each field of a record schema, and the field; timestamps have the schema's units.
 
     Args:
         found: the schema, in which only recursive types are still named.
-        recursive: recursive fields have the type None.
+        lenient: fields that no column can hold have the type None.
 
     Raises:
         Usage: as `avro_columns`.
@@ -132,17 +133,15 @@ def _fields_of(found: Any, *, recursive: bool = False) -> dict[str, tuple[pa.Dat
         raise Usage("the Avro schema is not of a record with fields", where=str(found)[:80])
     types: dict[str, tuple[pa.DataType, dict[str, Any]]] = {}
     for field in found["fields"]:
-        try:
-            types[str(field["name"])] = _type_of(field["type"], Nesting()), field
-        except _Recursive:
-            if not recursive:
-                raise
-            types[str(field["name"])] = None, field
+        kind = _column_type(field["type"]) if lenient else _type_of(field["type"], Nesting())
+        types[str(field["name"])] = kind, field
     return types
 
 
-class _Recursive(Usage):
-    """A type contains itself."""
+def _column_type(schema: Any) -> pa.DataType | None:
+    with suppress(Usage):
+        return _type_of(schema, Nesting())
+    return None
 
 
 def _type_of(schema: Any, place: Nesting) -> pa.DataType:
@@ -153,9 +152,9 @@ def _type_of(schema: Any, place: Nesting) -> pa.DataType:
     """
     inside = None if isinstance(schema, str) and schema not in {*_PLAIN, "null"} else place.into()
     if inside is None:
-        raise _Recursive("a column cannot hold a recursive Avro record", where=str(schema)[:100])
+        raise Usage("a column cannot hold a recursive Avro record", where=str(schema)[:100])
     if isinstance(schema, list):
-        real = _branches(schema)
+        real = branches(schema)
         if not real:
             raise Usage("a column cannot hold an Avro union without a type", where=str(schema)[:100])
         return _type_of(real[0] if len(real) == 1 else _branched(real), place)
@@ -166,23 +165,13 @@ def _type_of(schema: Any, place: Nesting) -> pa.DataType:
     return _plain(schema) or _nested(schema, inside)
 
 
-def _branches(union: list[Any]) -> list[Any]:
-    return [one for one in union if one != "null" and not (isinstance(one, dict) and one["type"] == "null")]
-
-
 def _is_union(schema: dict[str, Any]) -> bool:
     return isinstance(schema["type"], list)
 
 
 def _branched(branches: list[Any]) -> dict[str, Any]:
     """Return the record, with a member for each branch of a union, that a column holds in its place."""
-    return {"type": "record", "fields": [{"name": _branch_name(one), "type": one} for one in branches]}
-
-
-def _branch_name(branch: Any) -> str:
-    """Return a branch's name: that of its type, or its own without a namespace."""
-    name = branch.get("name", branch["type"]) if isinstance(branch, dict) else branch
-    return str(name).rpartition(".")[2]
+    return {"type": "record", "fields": [{"name": branch_name(one), "type": one} for one in branches]}
 
 
 def _plain(schema: dict[str, Any]) -> pa.DataType | None:
@@ -275,12 +264,12 @@ def _as_read(schema: Any, numbers: Iterator[int]) -> Any:
     the library does not tell which branch a value is of. And without defaults, which are only for readers.
     """
     if isinstance(schema, list):
-        real, read = _branches(schema), [_as_read(one, numbers) for one in schema]
+        real, read = branches(schema), [_as_read(one, numbers) for one in schema]
         return [
             {
                 "type": "record",
                 "name": f"_branch_{next(numbers)}",
-                "fields": [{"name": _branch_name(one), "type": inner}],
+                "fields": [{"name": branch_name(one), "type": inner}],
             }
             if len(real) > 1 and one in real
             else inner
@@ -300,113 +289,11 @@ def _as_read(schema: Any, numbers: Iterator[int]) -> Any:
     }
 
 
-def _filler(written: Any, reader: Any) -> Callable[[Any], Any] | None:
-    """Return what completes a value: fields that only a reader's schema has, by their aliases or with their defaults.
-
-    Args:
-        written: the schema of the value, in which only recursive types are still named.
-        reader: the other schema.
-
-    Returns:
-        None if values are complete.
-    """
-    written, reader = _alone(written), _alone(reader)
-    if written["type"] != reader["type"]:
-        return None
-    if written["type"] == "record":
-        return _record_filler(written, reader)
-    for inner in ("items", "values"):
-        fill = _filler(written[inner], reader[inner]) if inner in written else None
-        if fill is not None:
-            return partial(_fill_each, fill)
-    return None
-
-
-def _record_filler(written: dict[str, Any], reader: dict[str, Any]) -> Callable[[Any], Any] | None:
-    ours = {field["name"]: field["type"] for field in written["fields"]}
-    defaults: dict[str, Any] = {}
-    fills: dict[str, tuple[str, Callable[[Any], Any]]] = {}
-    for field in reader["fields"]:
-        name = field["name"]
-        source = _source(field, ours)
-        if source is None:
-            try:
-                defaults[name] = _default(field["type"], field.get("default"))
-            except (AttributeError, TypeError, ValueError, LookupError):
-                raise Usage("not an Avro schema", where=f"the default of {name} is not of its type") from None
-            continue
-        fill = _filler(ours[source], field["type"])
-        if fill is not None or source != name:
-            fills[name] = source, fill or (lambda value: value)
-    return partial(_fill_record, defaults, fills) if defaults or fills else None
-
-
-def _source(field: dict[str, Any], ours: Container[str]) -> str | None:
-    """Return the name that a reader's field has among a writer's fields: its own or an alias; None if it has none."""
-    return next((one for one in (field["name"], *field.get("aliases", ())) if one in ours), None)
-
-
-def _with_aliases(schema: Any, reading: Any) -> Any:
-    """Return the schema of values that `_filler` has completed: what an alias names is as it was written."""
-    written, reader = _alone(schema), _alone(reading)
-    if written["type"] != reader["type"]:
-        return schema
-    if written["type"] == "record":
-        fields = {field["name"]: field for field in written["fields"]}
-        sources = [(field, _source(field, fields)) for field in reader["fields"]]
-        made = {
-            field["name"]: {
-                **fields[source],
-                "name": field["name"],
-                "type": _with_aliases(fields[source]["type"], field["type"]),
-            }
-            for field, source in sources
-            if source is not None
-        }
-        return {**written, "fields": [*{**fields, **made}.values()]}
-    inner = next((one for one in ("items", "values") if one in written), None)
-    return schema if inner is None else {**written, inner: _with_aliases(written[inner], reader[inner])}
-
-
-def _fill_record(defaults: dict[str, Any], fills: dict[str, tuple[str, Callable[[Any], Any]]], value: Any) -> Any:
-    if value is None:
-        return None
-    return {**value, **defaults, **{name: fill(value[source]) for name, (source, fill) in fills.items()}}
-
-
-def _fill_each(fill: Callable[[Any], Any], value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: fill(one) for key, one in value.items()}
-    return None if value is None else [fill(one) for one in value]
-
-
 def _alone(schema: Any) -> dict[str, Any]:
     """Return a type without the union with null around it; of a union of several types, ``{"type": UNION}``."""
-    if isinstance(schema, list):
-        real = _branches(schema)
-        return _alone(real[0]) if len(real) == 1 else {"type": schema}
-    if isinstance(schema, str):
-        return {"type": schema}
-    return _alone(schema["type"]) if isinstance(schema["type"], dict | list) else schema
-
-
-def _default(schema: Any, value: Any) -> Any:
-    """Return a field's default, which is JSON, as the library reads a value."""
-    if value is None:
-        return None
-    if isinstance(schema, list):  # of which the default is of the first type
-        inner = _default(schema[0], value)
-        return {_branch_name(schema[0]): inner} if len(_branches(schema)) > 1 else inner
-    plain = _alone(schema)
-    if plain["type"] in {"bytes", "fixed"}:
-        return value.encode("latin-1")
-    if plain["type"] == "record":
-        return {
-            one["name"]: _default(one["type"], value.get(one["name"], one.get("default"))) for one in plain["fields"]
-        }
-    if plain["type"] == "array":
-        return [_default(plain["items"], one) for one in value]
-    return {key: _default(plain["values"], one) for key, one in value.items()} if plain["type"] == "map" else value
+    found = alone(schema)
+    real = branches(found["type"]) if isinstance(found["type"], list) else []
+    return _alone(real[0]) if len(real) == 1 else found
 
 
 class AvroPayloads:
@@ -428,43 +315,47 @@ class AvroPayloads:
         self, schema: str, columns: tuple[TableColumn, ...], reader: str = "", *, padded: bool = False
     ) -> None:
         self._schema, self._padded = _parsed(schema), padded
-        own_schema, other_schema = (_parsed(one, expand=True) if one else None for one in (schema, reader))
-        self._fill = _filler(own_schema, other_schema) if reader else None
-        completed = _with_aliases(own_schema, other_schema) if reader else own_schema
-        written, read = (_fields_of(one, recursive=True) if one else {} for one in (completed, other_schema))
-        self._columns = []
+        own = _parsed(schema, expand=True)
+        other = _parsed(reader, expand=True) if reader else own
+        for record in (own, other):
+            _fields_of(record, lenient=True)  # raises if it is none
+        self._columns: list[tuple[str, ResolvedField, _Reading]] = []
+        fields = resolved_fields(own, other)
         for column in columns:
-            kind = arrow_type(column.type)
-            own, other = (some[column.field][0] if column.field in some else None for some in (written, read))
-            # values are Python's, so that those of a narrower type can be read as of a wider one
-            read_as = (other or kind) if own is None else own if other is None else wider_type(own, other)
-            mine, theirs = (
-                _alone(some[column.field][1]["type"]) if column.field in some else {"type": ""}
-                for some in (written, read)
-            )
+            kind, field = arrow_type(column.type), fields.get(column.field, _NO_FIELD)
+            read_as = (_column_type(field.resolved.schema) if column.field in fields else None) or kind
+            mine = _alone(field.resolved.schema)
             # a plain value cannot be meant for a record; a record that is no branch has its members by name
-            is_branch = not _is_union(mine) and (mine["type"] != "record" or _is_union(theirs))
-            reading = _Reading(read_as, kind, _branch_name(mine) if is_branch else "", is_union=_is_union(mine))
-            self._columns.append((column.field, reading))
+            branch = "" if _is_union(mine) or mine["type"] == "record" else branch_name(mine)
+            self._columns.append((column.field, field, _Reading(read_as, kind, branch, is_union=_is_union(mine))))
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
-        records: list[Mapping[str, Any]] = []
+        records: list[Mapping[str, Any] | None] = []
         texts: list[str | None] = []
         for payload in payloads.to_pylist():
             try:
-                record = self._record(payload)
-                records.append(record if self._fill is None else self._fill(record))
+                records.append(self._record(payload))
                 texts.append(None)
             except NotDecoded as error:
-                records.append({})
+                records.append(None)
                 texts.append(" ".join(str(error).split()))
         reasons = pa.array(texts, pa.string())
         columns = []
-        for field, reading in self._columns:
-            made, wrong = _column([record.get(field) for record in records], reading)
+        for name, (source, resolved), reading in self._columns:
+            values: list[Any] = []
+            whys: list[str | None] = [None] * len(records)
+            for row, record in enumerate(records):
+                value = None if record is None or source is None else record[source]
+                try:
+                    values.append(None if record is None else resolved.of(value))
+                except ValueError as error:
+                    values.append(None)
+                    whys[row] = f"{name}: {error}"
+            made, wrong = _column(values, reading)
             columns.append(made)
-            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(field, reading.kind))
+            reasons = joined(reasons, pa.array(whys, pa.string()))
+            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, reading.kind))
         return Parsed(columns, reasons)
 
     def _record(self, payload: bytes) -> Mapping[str, Any]:
@@ -588,8 +479,11 @@ class _Reading(NamedTuple):
             if branch is None or any(value is not None and branch.name not in value for value in values):
                 raise NotDecoded("of another branch")
             read_as, values = branch.type, [None if value is None else value[branch.name] for value in values]
+        if all(value is None for value in values):
+            return pa.nulls(len(values), kind)  # not every type can be cast to another one
         if not _resolves(read_as, kind) and any(value is not None for value in values):
             raise NotDecoded("of another type")
+        read_as = _held(read_as, kind)
         if has_decimals(read_as):
             values = [_with_decimals(value, read_as) for value in values]
         return checked_times(pa.array(values, read_as)).cast(kind)
@@ -613,6 +507,18 @@ def _column(values: list[Any], reading: _Reading) -> tuple[pa.Array, list[bool]]
                 wrong[row] = True
     kept = [None if is_wrong else value for value, is_wrong in zip(values, wrong, strict=True)]
     return reading.of(kept), wrong
+
+
+def _held(read_as: pa.DataType, kind: pa.DataType) -> pa.DataType:
+    """Return the type without members that a column lacks: a value that only they cannot hold is none of it."""
+    if pa.types.is_struct(read_as) and pa.types.is_struct(kind):
+        held = [one for one in read_as if kind.get_field_index(one.name) >= 0]
+        return pa.struct([(one.name, _held(one.type, kind.field(one.name).type)) for one in held]) if held else read_as
+    if pa.types.is_list(read_as) and pa.types.is_list(kind):
+        return pa.list_(_held(read_as.value_type, kind.value_type))
+    if pa.types.is_map(read_as) and pa.types.is_map(kind):
+        return pa.map_(read_as.key_type, _held(read_as.item_type, kind.item_type))
+    return read_as
 
 
 _RESOLVED = (

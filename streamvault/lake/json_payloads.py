@@ -54,7 +54,7 @@ _FIELDS = rf'(?s)^[ \t\n\v\f\r]*\{{(?:{_S}{_TEXT}{_S}:{_S}(?:{_TEXT}|[^"\[\]{{}}
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ -]+")
 
 _LARGE = r"[0-9](?:[eE]\+?[0-9]{3}|[0-9.]{200})"
-_ZERO = re.compile(rb"(-?)0(?:\.0+)?[eE].*")
+_ZERO = re.compile(rb"^(-?)0(?:\.0+)?[eE].*")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', re.DOTALL)
 _OF_NO_TYPE = b"[{},[]]"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -123,45 +122,81 @@ class ProtobufPayloads:
         schema: a file descriptor set: the writer's.
         message: the message's full name.
         columns: the table's columns; those without a field of the same name are null.
+        reader: the file descriptor set to read with, by the fields' numbers; what it lacks is read with the writer's.
         padded: zeros may follow a message.
 
     Raises:
         Usage: as `protobuf_types`.
     """
 
-    def __init__(self, schema: bytes, message: str, columns: tuple[TableColumn, ...], *, padded: bool = False) -> None:
+    def __init__(
+        self,
+        schema: bytes,
+        message: str,
+        columns: tuple[TableColumn, ...],
+        reader: bytes = b"",
+        *,
+        padded: bool = False,
+    ) -> None:
         from google.protobuf.message_factory import GetMessageClass  # noqa: PLC0415
 
-        found = _message(schema, message)
-        self._make: Callable[[], Any] = GetMessageClass(found)
+        types = [_message(one, message) for one in (reader, schema) if one]
+        self._make: list[Any] = [GetMessageClass(one) for one in types]
         self._padded = padded
         self._columns = []
         for column in columns:
-            field, kind = found.fields_by_name.get(column.field), arrow_type(column.type)
+            which, field = _read_with(types, column.field)
+            kind = arrow_type(column.type)
             own = None if field is None else _type_of(field)
-            self._columns.append((field, column.field, kind, kind if own is None else own))
+            self._columns.append((which, field, column.field, kind, kind if own is None else own))
+        self._make = self._make[: 1 + max((one[0] for one in self._columns), default=0)]
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
-        messages: list[Any] = []
+        messages: list[list[Any]] = []
         texts: list[str | None] = []
         for payload in payloads.to_pylist():
-            message = self._make()
-            reason = None
             try:
-                message.ParseFromString(payload[: _end_of(payload)] if self._padded else payload)
+                content = payload[: _end_of(payload)] if self._padded else payload
+                messages.append([make.FromString(content) for make in self._make])
+                texts.append(None)
             except Exception as error:  # noqa: BLE001  (of the library, or of a text that is none)
-                message, reason = self._make(), f"not a Protobuf message of this schema: {error}"
-            messages.append(message if reason is None else None)
-            texts.append(reason)
+                messages.append([])
+                texts.append(f"not a Protobuf message of this schema: {error}")
         reasons = pa.array(texts, pa.string())
         columns = []
-        for field, name, kind, own in self._columns:
-            values = [None if message is None or field is None else _value(message, field) for message in messages]
+        for which, field, name, kind, own in self._columns:
+            values = [_value(some[which], field) if some and field is not None else None for some in messages]
             made, wrong = column_of(values, kind, own)
             columns.append(made)
             reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, kind))
         return Parsed(columns, reasons)
+
+
+_WIDER = {("int32", "int64"), ("sint32", "sint64"), ("uint32", "uint64"), ("uint32", "int64"), ("string", "bytes")}
+
+
+def _read_with(types: list[Any], name: str) -> tuple[int, Any]:
+    """Return with which of the message types, the newest and the writer's, a field is read, and the field there."""
+    newest = types[0].fields_by_name.get(name)
+    if newest is None:
+        return len(types) - 1, types[-1].fields_by_name.get(name)
+    written = types[-1].fields_by_number.get(newest.number)
+    # else Protobuf takes values of another type for others, or for none
+    return (0, newest) if written is None or _is_alike(written, newest, ()) else (len(types) - 1, written)
+
+
+def _is_alike(written: Any, newest: Any, outer: tuple[str, ...]) -> bool:
+    """Return whether all values that were written as one field's can be read as another one's."""
+    kinds, inner, other = (_name_of(written), _name_of(newest)), written.message_type, newest.message_type
+    if (written.is_repeated and not newest.is_repeated) or (kinds[0] != kinds[1] and kinds not in _WIDER):
+        return False
+    if inner is None or inner.full_name in outer:
+        return True
+    if inner.GetOptions().map_entry != other.GetOptions().map_entry or _TIMESTAMP in {inner.full_name, other.full_name}:
+        return bool(inner.full_name == other.full_name)
+    members = ((one, other.fields_by_number.get(one.number)) for one in inner.fields)
+    return all(its is None or _is_alike(one, its, (*outer, inner.full_name)) for one, its in members)
 
 
 def _value(message: Any, field: Any) -> Any:

@@ -32,7 +32,7 @@ _TYPES: dict[str, Callable[[bytes, str], dict[str, pa.DataType | None]]] = {
 
 
 def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[str, ...], tuple[str, ...]]:
-    """Return the columns of a group's types; the Avro schemas to read with, by type; the fields without a column.
+    """Return the columns of a group's types; the schemas to read with, by type; the fields without a column.
 
     The newest schema of each type that can be understood decides. The last value is a warning for each newer one.
 
@@ -59,6 +59,7 @@ def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[
         where = "; ".join((group.group, *list(warnings.values())[:1]))
         raise Usage("the group's schemas have no field with a column", where=where, todo="Omit --decode.")
     readers = {name: json.loads(_schema_of(one)) for name, one in newest.items() if one.format == "Avro"}
+    readers |= {name: one.data for name, one in newest.items() if one.format == "Protobuf"}
     left_out = tuple(field for field in types if field not in fields)
     return columns_for(fields), json.dumps(readers) if readers else "", left_out, tuple(warnings.values())
 
@@ -86,7 +87,7 @@ class RegisteredPayloads(FramedPayloads):
 
     Args:
         columns: the table's columns.
-        readers: the Avro schemas to read with, by type, as JSON text; empty for other formats.
+        readers: the schemas to read with, by type, as JSON text: of Avro, and of Protobuf in base64; empty for none.
         group: what the encodings' ids mean.
     """
 
@@ -142,7 +143,8 @@ class RegisteredPayloads(FramedPayloads):
             reader = json.dumps(self._readers[found.type]) if found.type in self._readers else ""
             parser = AvroPayloads(schema.decode(), self._columns, reader, padded=padded)
         elif found.format == "Protobuf":
-            parser = ProtobufPayloads(schema, found.type, self._columns, padded=padded)
+            newest = b64decode(self._readers.get(found.type, ""))
+            parser = ProtobufPayloads(schema, found.type, self._columns, newest, padded=padded)
         else:
             parser = JsonPayloads(self._columns)
         if found.codec not in _CODECS:
