@@ -76,8 +76,7 @@ def resolved_fields(written: dict[str, Any], reader: dict[str, Any]) -> dict[str
         source = next((one for one in names if one in ours), None)
         resolved = _defaulted(field) if source is None else resolve(ours[source], field["type"])
         found[field["name"]] = ResolvedField(source, resolved)
-    taken = {one.source for one in found.values()}
-    own = {name: ResolvedField(name, Resolved(kind)) for name, kind in ours.items() if name not in {*taken, *found}}
+    own = {name: ResolvedField(name, Resolved(kind)) for name, kind in ours.items() if name not in found}
     return {**found, **own}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from streamvault.lake.plan import (
     published_plan,
 )
 from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
-from streamvault.lake.resolve import ResolvedTable, resolved_table
+from streamvault.lake.resolve import ResolvedTable, proposed_columns, resolved_table
 from streamvault.lake.table import TableOptions, grown
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
 from streamvault.layouts.archived_range import ArchivedRange
@@ -284,13 +285,16 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
             if options.catalog is None
             else open_catalog(options.catalog, place.options.kind, projection=options.projection)
         )
-        for warning in resolved.warnings:
-            progress.warn(warning)
         todo = next(plans_of(resolved), None)
+        proposed = _proposed(resolved, todo) if options.columns is None else {}
+        hints = (_how_to_add(proposed),) if proposed else ()
+        for warning in (*resolved.warnings, *hints):
+            progress.warn(warning)
         if opened is not None:
             _compare(opened, place, todo)
         if options.dry_run:
-            return _rehearsed(resolved)
+            report = _rehearsed(resolved)
+            return replace(report, proposed=proposed, warnings=(*report.warnings, *hints))
         done, start_seconds = HandoffTotals(), 0.0
         probed: tuple[str, ...] = ()
         if todo is not None:
@@ -319,7 +323,8 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         progress.warn(warning)
     return replace(
         report,
-        warnings=(*report.warnings, *warnings),
+        warnings=(*report.warnings, *hints, *warnings),
+        proposed=proposed,
         moved_bytes=done.moved_bytes,
         file_bytes=done.file_bytes,
         undecoded=done.undecoded,
@@ -346,6 +351,19 @@ def _rehearsed(resolved: ResolvedTable) -> HandoffReport:
         dry_run=True,
         cost=cost_of_handoff(read, len(tasks)),
     )
+
+
+def _proposed(resolved: ResolvedTable, todo: TablePlan | None) -> dict[str, str]:
+    if todo is None:
+        return {}
+    with resolved.origin.unless_archive_changed(todo.first):
+        return proposed_columns(resolved, todo)
+
+
+def _how_to_add(columns: dict[str, str]) -> str:
+    few = json.dumps(dict(list(columns.items())[:5]), ensure_ascii=False)
+    more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
+    return f"new fields stay in the payload; to add columns, use --schema FILE with {few}{more}; else --columns keep"
 
 
 def _report(

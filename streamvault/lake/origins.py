@@ -155,9 +155,14 @@ class ArchiveOrigin(Origin):
         for name in sorted(plan.ranges, key=segment_key):
             yield from _located(self._archive, segment_key(name), plan.ranges[name], held)
 
-    def sample(self) -> Iterator[bytes]:
+    def sample(self, plan: TablePlan | None = None) -> Iterator[bytes]:
         """See `Origin.sample`."""
         ranges = [found for segment in self._history.segments() for found in self._history.ranges(segment)]
+        if plan is not None:
+            spans = {segment_key(name): some for name, some in plan.ranges.items()}
+            ranges = [
+                one for one in ranges if any(low <= one[1].start < high for low, high in spans.get(one[1].segment, ()))
+            ]
         return sample(ranges, self._read)
 
     def _read(self, archived: tuple[str, ArchivedRange]) -> tuple[EventSplitter, Iterable[bytes | memoryview]]:
@@ -296,9 +301,11 @@ class StreamOrigin(Origin):
         """See `Origin.check`. The plan must be of this stream."""
         check_same_stream(self._description(plan.manifest), self._store, plan.manifest)
 
-    def sample(self) -> Iterator[bytes]:
+    def sample(self, plan: TablePlan | None = None) -> Iterator[bytes]:
         """See `Origin.sample`."""
         segments = self._segments
+        if plan is not None:
+            segments = [(segment_key(name), *span) for name, spans in plan.ranges.items() for span in spans]
         step = max(SAMPLE_BYTES, -(-sum(end - start for _, start, end in segments) // SAMPLE_PLACES))
         places = [(segment, span, end) for segment, start, end in segments for span in spans_of(start, end, step)]
         return sample(places, self._read)

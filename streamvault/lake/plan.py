@@ -309,8 +309,8 @@ class Origin(ABC):
         return plan.events or 0
 
     @abstractmethod
-    def sample(self) -> Iterator[bytes]:
-        """Yield sample payloads from places spread over all; none if there are no events."""
+    def sample(self, plan: TablePlan | None = None) -> Iterator[bytes]:
+        """Yield sample payloads from places spread over a plan's ranges, or over all; none if there are no events."""
 
     def unless_archive_changed(self, first: int = 0) -> AbstractContextManager[None]:  # noqa: ARG002
         """Return a context in which the origin is read.

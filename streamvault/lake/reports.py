@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
@@ -140,6 +140,7 @@ class HandoffReport(RunReport):
         undecoded: events written by this run that could not be decoded, or not all of their values; the column `_error`
             says why.
         undecoded_share: their share of the events that this run wrote, from 0 to 1.
+        proposed: field → type of new fields of JSON that a sample has and the table no columns for; see ``columns``.
         cost: the estimated cost, in a dry run.
         unchanged: whether there was nothing to do.
     """
@@ -162,6 +163,7 @@ class HandoffReport(RunReport):
     file_bytes: int = 0
     undecoded: int = 0
     undecoded_share: float = 0.0
+    proposed: Mapping[str, str] = field(default_factory=dict)
     cost: Cost | None = None
     unchanged: bool = field(init=False, default=False)
 

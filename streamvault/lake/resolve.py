@@ -18,7 +18,7 @@ from streamvault.lake.framing import guess, sample_records
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.location import TablePlace
 from streamvault.lake.origins import ArchiveOrigin, StreamOrigin
-from streamvault.lake.plan import Origin, options_after
+from streamvault.lake.plan import Origin, TablePlan, options_after
 from streamvault.lake.registry import columns_of
 from streamvault.lake.reports import DdlOptions, Decode, Framing, HandoffOptions
 from streamvault.lake.table import (
@@ -153,6 +153,19 @@ def _wanted(
             raise Usage("--columns add requires a schema", todo=todo)
         return None
     return Wanted(*_columns(list, found.decode, found.framing, given.columns_schema, []), adds=change != "keep")
+
+
+def proposed_columns(resolved: ResolvedTable, plan: TablePlan) -> dict[str, str]:
+    """Return the types of fields that a sample of a plan's JSON has, and the table no columns for."""
+    begun = resolved.place.options
+    if resolved.wanted is not None or begun.decode != "json" or not plan.after:
+        return {}
+    try:
+        inferred = infer_columns("json", sample_records(begun.framing, resolved.origin.sample(plan)))
+    except Usage:
+        return {}  # no event of it has a field
+    held = {column.field for column in plan.options(begun).columns}
+    return {column.field: column.type for column in inferred.columns if column.field not in held}
 
 
 def _refused(place: TablePlace, wanted: Wanted | None) -> Iterator[str]:

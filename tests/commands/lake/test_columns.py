@@ -101,6 +101,21 @@ def test_value_that_no_widening_holds_has_a_reason_and_the_rest_its_columns(vaul
     assert json.loads(rows(vault, "payload")[1][0])["id"] == "text"
 
 
+def test_new_fields_without_a_schema_are_proposed_and_not_added(vault: Vault) -> None:
+    assert hand_off(vault).proposed == {}
+    add(vault, {"id": 2, "name": "b", "vip": True, "at": {"x": 0.5}})
+    how = 'to add columns, use --schema FILE with {"vip": "boolean", "at": "struct<x:double>"}; else --columns keep'
+    for dry_run in (True, False):
+        report = hand_off(vault, dry_run=dry_run)
+        assert report.proposed == {"vip": "boolean", "at": "struct<x:double>"}
+        assert report.warnings == (f"new fields stay in the payload; {how}",)
+        assert report.columns[-3:] == ("id", "name", "_error"), "nothing is added"
+    add(vault, {"id": 3, "name": "c"})
+    assert hand_off(vault).proposed == {}, "only the new events count"
+    add(vault, {"id": 4, "vip": True})
+    assert hand_off(vault, columns="keep").warnings == ()
+
+
 def test_kept_columns_leave_new_fields_in_the_payload(vault: Vault) -> None:
     hand_off(vault, OLD)
     add(vault, {"id": 2**40, "name": "b", "vip": True})
@@ -286,7 +301,7 @@ def test_avro_of_an_older_schema_has_the_defaults_of_the_newer_one(tmp_path: Pat
         (1, "a", None, {"x": 0.5, "y": None}, None, None),
         (2**40, None, "b", {"x": 0.1, "y": "z"}, [b"t"], None),
         (2**40, None, "b", {"x": 0.1, "y": "z"}, [], None),
-        (1, "a", "a", {"x": 0.5, "y": "-"}, [b"\xff"], None),
+        (1, "a", "a", {"x": 0.5, "y": "-"}, [b"\xff"], "any: the event has no any, which has no default"),
     ]
     unions = [None, {"int": None, "string": "text"}, {"int": 7, "string": None}, None]
     assert [value for (value,) in rows(vault, "any")] == unions
