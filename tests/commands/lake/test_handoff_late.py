@@ -25,9 +25,11 @@ from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import table_end_key
+from streamvault.layouts.layout import LayoutName
 from streamvault.manifests.archive import TableArchive
 from streamvault.objectstore.obstore_store import _STORES
 from streamvault.objectstore.uri import _open
+from streamvault.runner.runner import TaskFailed
 from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamName
@@ -384,6 +386,48 @@ def test_late_schema_loses_and_narrows_no_column_and_doubles_no_row(
             assert held.items() <= event.items()
             assert row["id"] == event["id"] or row["_error"] == "id: not a int"
         assert [(row["id"], row["more"]) for row in rows[-2:]] == [(2**40 + 2, "z"), (2**40 + 3, "last")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layout", ["", "events", "chunks"], ids=["stream", "events", "chunks"])
+def test_handoff_that_adds_columns_is_killed_at_every_request(tmp_path: Path, layout: LayoutName) -> None:
+    """To the store and to the catalog: repeated, it adds each column and each row once."""
+
+    def add(vault: Vault, payload: bytes) -> None:
+        vault.add(payload)
+        if layout:
+            vault.export(layout)
+
+    def grow(vault: Vault, schema: dict[str, str]) -> None:
+        source = vault.archive if layout else vault.uri()
+        options = {"decode": "json", "schema": json.dumps(schema), "master": "inline", "root": vault.root}
+        write_table(source, catalog=f"sql:sqlite:///{vault.folder}/catalog.db", **options)
+
+    for at in range(1, 1000):
+        vault = Vault(tmp_path / str(at), f"file://{tmp_path}/{at}/objects")
+        (vault.folder / "objects").mkdir(parents=True)
+        vault.create()
+        add(vault, b'{"id": 0}')
+        grow(vault, OLDER)
+        add(vault, b'{"id": 1099511627776, "vip": true, "more": "x"}')
+        kinds: dict[Any, tuple[str, ...]] = {type(objects_of(vault.root)): REQUESTS, SqlCatalog: QUESTIONS}
+        with paused(kinds, at, partial(die, vault)) as was_reached, suppress(Killed, TaskFailed):
+            grow(vault, NEWER)
+        for _ in range(2):
+            grow(vault, NEWER)
+            rows = values(vault)
+            assert [(row["pointer"], row["payload"]) for row in rows] == [
+                (str(at), data) for at, data in vault.events()
+            ]
+            assert [(row["id"], row["vip"]) for row in rows] == [(0, None), (2**40, True)]
+            assert [row["_error"] for row in rows] == [None, None]
+            known = iceberg(vault).load_table(("scope", "stream"))
+            assert (len(known.history()), known.schema().column_names[-1]) == (2, "vip")
+        _open.cache_clear()
+        _STORES.clear()
+        if not was_reached():
+            assert at > 10
+            return
 
 
 def test_late_files_and_plans_of_another_schema_are_of_one_plan(pauses: Pauses) -> None:
