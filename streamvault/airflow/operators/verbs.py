@@ -535,7 +535,7 @@ class ShowDdlOperator(CommandOperator):
     verb = "ddl"
     arguments: ClassVar = {
         "source": "as for `HandoffTableOperator`.",
-        "engine": "``athena``, ``trino`` (also for Presto) or ``hive`` (also for Spark).",
+        "engine": "``athena``, ``trino`` (also for Presto), ``hive``, ``spark`` or ``duckdb``.",
     }
     options_class = DdlOptions
     login_of = "source"
