@@ -1,4 +1,4 @@
-"""A table that grew through six schemas is one table to a real Trino, DuckDB and PyIceberg."""
+"""A table that grew through six schemas is one table to a real Trino, Spark, DuckDB and PyIceberg."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from streamvault import table_ddl, write_table
+from streamvault.lake.reports import Engine
 from testkit.lakes import table_keys
+from testkit.servers.availability import Unavailable
+from testkit.servers.iceberg_spark import iceberg_spark, iceberg_spark_jars
 from testkit.servers.s3 import S3Server
 from testkit.servers.trino import TrinoServer
 from testkit.small_archives import Vault, objects_of
+from tests.conftest import absent
 
 pytestmark = [pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(1800)]
 
@@ -127,17 +131,47 @@ def test_table_that_grew_through_six_schemas_is_one(grown: Grown, minio: S3Serve
     assert [list(row) for row in duck.sql(f"SELECT {ASKED} FROM t ORDER BY id").fetchall()] == expected()
 
 
+@pytest.mark.spark
+@pytest.mark.long
+def test_spark_reads_a_table_that_grew_as_one(grown: Grown, minio: S3Server, tmp_path: Path) -> None:
+    try:
+        iceberg_spark_jars()
+    except Unavailable as error:
+        absent("spark", f"Iceberg's runtime: {error}")
+    for number in range(len(SCHEMAS)):
+        grown.hand_off(number)
+    asked = ASKED.replace("varchar", "string").replace("[1]", "[0]")
+    with iceberg_spark("other", tmp_path / "catalog.db", minio, tmp_path / "spark.log") as spark:
+        name = "t"
+        if grown.kind == "iceberg":
+            name = "other.lake.t"
+            known = load_catalog("grown", type="glue", **properties(minio)).load_table((grown.database, "t"))
+            spark.query("CREATE NAMESPACE other.lake")
+            spark.query(f"CALL other.system.register_table('lake.t', '{known.metadata_location}')")
+        else:
+            spark.query(statements_on_disk(grown, tmp_path, "spark").rstrip(";\n"))
+        assert spark.query(f"SELECT {asked} FROM {name} ORDER BY id") == expected()
+        filtered = f"SELECT name FROM {name} WHERE id > 3 AND (day IS NOT NULL OR place.x > 0) ORDER BY id"
+        assert spark.query(filtered) == [[None], ["six"], ["three"]]
+        assert spark.query(f"SELECT id FROM {name} WHERE generation = 4") == [[4]]
+
+
 def on_disk(grown: Grown, folder: Path) -> duckdb.DuckDBPyConnection:
-    """DuckDB with the view of `streamvault ddl`, over a copy of the files: what reads S3 is not in its package."""
+    """DuckDB with the view of `streamvault ddl`."""
+    duck = duckdb.connect()
+    duck.sql(statements_on_disk(grown, folder, "duckdb"))
+    return duck
+
+
+def statements_on_disk(grown: Grown, folder: Path, engine: Engine) -> str:
+    """The statements for a copy of the files: what reads S3 is not in the engine's package."""
     store = objects_of(grown.vault.root)
     for key in table_keys(grown.vault.root, "t"):
         path = folder / "copy" / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(store.get(key))
-    statements = table_ddl(grown.vault.uri(), "duckdb", root=grown.vault.root, table="t")
-    duck = duckdb.connect()
-    duck.sql(statements.replace(store.uri, str(folder / "copy")))
-    return duck
+    statements = table_ddl(grown.vault.uri(), engine, root=grown.vault.root, table="t")
+    return statements.replace("s3a:", "s3:").replace(store.uri, str(folder / "copy"))
 
 
 def run_statements(grown: Grown, done: set[str]) -> None:
