@@ -412,6 +412,7 @@ def serve_archives(
     cache: int | str = ...,
     every: float | str | timedelta = ...,
     generation: int | None = ...,
+    lasting: float | str | timedelta | None = ...,
     tls_cert: Path | str | None = ...,
     tls_key: Path | str | None = ...,
     login: Path | str | None = ...,

@@ -13,7 +13,7 @@ from streamvault.serving.reports import ServeArguments, ServeOptions, ServeRepor
 _Sources = Annotated[
     list[str],
     argument(
-        "ARCHIVE…",
+        "ARCHIVE",
         "ROOT/SCOPE/STREAM, as `export` and `ls` print it; with / or a quoted pattern instead of the last name, all "
         "archives of the scope that match.",
         callback=folder_as_uri,

@@ -123,6 +123,14 @@ class ServedArchive:
         self.learned = 0
         self.now = self._look()
 
+    def held(self, now: Moment, segment: SegmentId, offset: int) -> memoryview | None:
+        """Return the block that holds a byte if it is in memory; errors as for `begin`."""
+        part, number = now.find(segment, offset)
+        found = self._cache.held(self._key(part, number))
+        if found is not None:
+            self._begin_ahead(now, part, number, offset)
+        return found
+
     def begin(self, now: Moment, segment: SegmentId, offset: int) -> Future[memoryview]:
         """Begin to fetch what is there from an offset on, to the end of the block that holds it.
 

@@ -31,11 +31,12 @@ class BlockCache:
             for the states of reader groups, the rest for blocks.
 
     Attributes:
+        fetches: how many blocks are fetched at once.
         state_bytes: most bytes of the states of reader groups.
     """
 
     def __init__(self, limit: int) -> None:
-        fetches = max(1, limit * 3 // 8 // FETCH_BYTES)
+        self.fetches = fetches = max(1, limit * 3 // 8 // FETCH_BYTES)
         self._answers = self.state_bytes = limit // 8
         self._limit = limit - fetches * FETCH_BYTES - self._answers - self.state_bytes
         self._held: OrderedDict[Hashable, memoryview] = OrderedDict()
@@ -44,6 +45,13 @@ class BlockCache:
         self._bytes = self._sending = 0
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(fetches, thread_name_prefix="fetch")
+
+    def held(self, key: Hashable) -> memoryview | None:
+        """Return a block if it is in memory."""
+        with self._lock:
+            if (found := self._held.get(key)) is not None:
+                self._held.move_to_end(key)
+            return found
 
     def begin(self, key: Hashable, fetch: Fetch) -> Future[memoryview]:
         """Begin to fetch a block, unless it is there or on its way; all who wait for it get what `fetch` raises."""

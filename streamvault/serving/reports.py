@@ -44,9 +44,9 @@ class ServeOptions(Options):
     advertise: Annotated[
         str, Field(description="The host that readers are told to connect to."), CommandLine(metavar="HOST")
     ] = ""
-    cache: Annotated[
-        int, Field(ge=LEAST_CACHE, description="Memory for all that is read, held and sent, besides 150 MB."), SIZE
-    ] = 256 * 1024 * 1024
+    cache: Annotated[int, Field(ge=LEAST_CACHE, description="Memory for what is fetched, held and sent."), SIZE] = (
+        256 * 1024 * 1024
+    )
     every: Annotated[
         float,
         Field(gt=0, description="How often to look for new generations."),
@@ -57,6 +57,7 @@ class ServeOptions(Options):
         Field(ge=1, description="Serve the stream as it was at this generation."),
         CommandLine(metavar="N", environment=False),
     ] = None
+    lasting: Annotated[float | None, Field(gt=0, description="Stop after this long."), DURATION.named("--for")] = None
     tls_cert: Annotated[Path | None, Field(description="Speak TLS with this certificate (PEM)."), FILE] = None
     tls_key: Annotated[Path | None, Field(description="The certificate's key (PEM)."), FILE] = None
     login: Annotated[Path | None, Field(description="A file with USER:PASSWORD, which readers must give."), FILE] = None

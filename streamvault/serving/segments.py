@@ -55,6 +55,7 @@ class SegmentServer:
         self._streams, self._groups, self.access, self.cache = streams, groups, access, cache
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="look")
         self._changes: dict[str, asyncio.Event] = {}
+        self._fetching = asyncio.Semaphore(2 * cache.fetches)
         self._refreshing: asyncio.Task[None] | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.counts: Counter[str] = Counter()
@@ -72,6 +73,8 @@ class SegmentServer:
         self._connections.add(task)
         try:
             await Connection(self, reader, writer).run()
+        except asyncio.CancelledError:
+            pass  # by `close`; asyncio would log it with a traceback
         finally:
             self._connections.discard(task)
 
@@ -124,8 +127,11 @@ class SegmentServer:
         while True:
             now = archive.now
             try:
-                # many may wait for the block, so none of them may cancel it
-                block = await asyncio.shield(asyncio.wrap_future(archive.begin(now, segment, offset)))
+                block = archive.held(now, segment, offset)
+                if block is None:
+                    async with self._fetching:  # else what is fetched piles up before it is sent
+                        # many may wait for the block, so none of them may cancel it
+                        block = await asyncio.shield(asyncio.wrap_future(archive.begin(now, segment, offset)))
             except (Damaged, NoSuchArchive):
                 # missing for good only if what was read is still in force
                 if not await self.in_thread(archive.renewed, now):

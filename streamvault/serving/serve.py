@@ -27,9 +27,10 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         sources: the archives, each ``ROOT/SCOPE/STREAM``, or ``ROOT/SCOPE/`` or a pattern for several.
         listen: where the controller listens; the segment store has the next port.
         advertise: the host that readers are told to connect to; empty for that of ``listen``.
-        cache: memory (bytes) for all that is read, held and sent, besides 150 MB.
+        cache: memory (bytes) for what is fetched, held and sent, besides the process's own.
         every: how often to look for new generations (seconds).
         generation: serve the stream as it was at this generation; None to follow the archive.
+        lasting: stop after this many seconds; None: when interrupted.
         tls_cert: speak TLS with this certificate (PEM); needs ``tls_key``.
         tls_key: the certificate's key (PEM).
         login: a file with ``USER:PASSWORD``, which readers must give; None for no login.
@@ -37,7 +38,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         ready: receives the report when the server answers.
 
     Returns:
-        What was served, after an interrupt.
+        What was served, at the end.
 
     Raises:
         NoSuchArchive: an archive does not exist.
@@ -76,7 +77,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         report = ServeReport(uri=server.uri, served=tuple(sorted(map(str, served))))
         options.ready(report)
         with suppress(KeyboardInterrupt):
-            threading.Event().wait()
+            threading.Event().wait(options.lasting)
         return replace(
             report,
             sent_bytes=server.segments.sent,

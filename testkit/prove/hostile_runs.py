@@ -92,6 +92,7 @@ OF_ARCHIVES = (
     Verb("translate {A} {S} {P}"),
     Verb("request-restore {A} {T} --queue {Q2}", ("out/",)),
     Verb("doctor {S} {R}"),
+    Verb("serve {A} --listen 0 --every 0.2s --for 1s"),
 )
 OF_COLD = (Verb("warm {A}"),)
 """Only of buckets."""

@@ -134,6 +134,17 @@ def test_of_too_many_connections_the_last_is_refused(
     assert "a client's connection is closed: there are 1 others" in caplog.text
 
 
+def test_a_server_that_stops_says_nothing_of_its_clients(vault: Vault, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(vault.archive) as served:
+        client = served.greeted()
+        client.sendall(encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", 1)))
+        client.sendall(encode(wire.KeepAlive()))
+        assert client.recv(8, socket.MSG_WAITALL)
+    assert is_closed(client)
+    client.close()
+    assert not caplog.records
+
+
 def test_answers_get_smaller_as_clients_take_none(served: Served) -> None:
     cache = served.segments.cache
     sizes = [cache.answer_bytes(1 << 30) for _ in range(100)]

@@ -20,7 +20,7 @@ from streamvault.common.errors import Absent, Problem, Usage
 from streamvault.exporter.rotate import rotate_stream
 from streamvault.manifests.archive import Archive
 from streamvault.serving.access import Access
-from streamvault.serving.reports import ServeArguments
+from streamvault.serving.reports import ServeArguments, ServeReport
 from streamvault.serving.serve import serve_archives
 from streamvault.serving.server import Certificate
 from streamvault.streamstore.errors import AccessDenied, RequestFailed, SegmentTruncated, StreamExists
@@ -256,6 +256,13 @@ def test_the_command_serves_a_scope_until_it_is_interrupted(tmp_path: Path) -> N
         ended = json.loads(run.stdout.readline())
         assert run.wait(20) == 0
     assert (ended["sent_bytes"], ended["ranges_read"]) == (3, 0)
+
+
+def test_the_function_returns_what_was_served_after_its_time(small: Vault) -> None:
+    begun: list[ServeReport] = []
+    ended = serve_archives([small.archive], listen="0", lasting=0.01, ready=begun.append)
+    assert begun[0].uri == ended.uri
+    assert ended.served == (str(NAME),)
 
 
 @pytest.mark.parametrize(
