@@ -54,7 +54,7 @@ SMALL: dict[str, Any] = {"range_size": "1MiB", "window": "16MiB", "master": "inl
 LOGINS = sorted(CREATES)
 UNUSED = {
     **{name: set[str]() for name in LOGINS},
-    "check": {"merged mark"},  # as of each generation
+    "check": {"merged mark", "noted blocks", "merged noted blocks"},  # as of each generation; of earlier releases
     "compact": {"mark", "probe"},  # of a generation that an earlier run has not read back; of 512 MiB and more
     "convert": {"probe"},
     "handoff": {"table mark", "table metadata"},  # nothing writes the one; PyIceberg writes the other

@@ -13,7 +13,7 @@ from streamvault import check_archive, convert_archive, delete_archive, import_s
 from streamvault.common.errors import Damaged
 from streamvault.common.units import now_utc
 from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums
-from streamvault.layouts.keys import GenerationSpan, blocks_key, checked_key, manifest_key, ranges_key
+from streamvault.layouts.keys import GenerationSpan, blocks_key, checked_key, manifest_key, plan_key, ranges_key
 from streamvault.layouts.layout import Compression
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.damage import ArchivedPart, read_verified, with_block_checksums
@@ -267,6 +267,8 @@ def test_note_without_its_manifest_shows_that_the_generation_was_published(old: 
         check_archive(old.archive)
     with pytest.raises(Damaged, match="the manifest of generation 3 is missing"):
         old.export("chunks")
+    objects_of(old.root).put(f"{NAME}/{plan_key(GenerationSpan.of(3))}", b"")  # of a run that is later still
+    assert archive_of(old.root).listing().missing == 3
 
 
 def test_login_that_may_not_write_them_gets_a_note(old: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
