@@ -54,7 +54,7 @@ def _show(results: Results, report: ImportReport) -> None:
 
 def _schemas_text(report: ImportReport) -> str:
     done = "to register" if report.dry_run else "registered"
-    return f"{count_text(report.encodings, 'encoding')}, {report.registered:,} of them {done}"
+    return f"{count_text(report.encodings, 'encoding')}, {report.encodings_registered:,} of them {done}"
 
 
 def _outcome(report: ImportReport) -> str:

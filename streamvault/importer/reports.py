@@ -210,7 +210,7 @@ class ImportReport(NewStreamReport):
         events: events in the restored stream.
         reader_groups: the reader groups that the generation has noted, if they were asked for.
         encodings: ids of the archive's events in the Schema Registry, if their schemas were to be registered.
-        registered: how many of these ids the registry did not have.
+        encodings_registered: how many of these ids the registry did not have.
         gaps: bytes that the archive does not have.
         filled: where the restored stream has filler in their place, in its offsets and the archive's segments; `reason`
             says what that is. An archive of the stream has this, too: in its tags, and in the notes of a check.
@@ -228,7 +228,7 @@ class ImportReport(NewStreamReport):
     events: int = 0
     reader_groups: tuple[CarriedGroup, ...] = ()
     encodings: int = 0
-    registered: int = 0
+    encodings_registered: int = 0
     gaps: tuple[GapReport, ...] = ()
     filled: tuple[GapReport, ...] = ()
     findings: tuple[str, ...] = ()

@@ -109,7 +109,7 @@ class ArchivedSchemas:
 
     def reported(self, report: ImportReport) -> ImportReport:
         """Return a report that has what is registered."""
-        return replace(report, encodings=len(self.noted.entries), registered=self.missing)
+        return replace(report, encodings=len(self.noted.entries), encodings_registered=self.missing)
 
     def register(self) -> None:
         """Register what the group lacks. After a kill, repeat the call.

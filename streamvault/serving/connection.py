@@ -50,7 +50,7 @@ _APPENDS = {
 _PARTIAL = -2
 
 
-class Connection:
+class ClientConnection:
     """A connection. What breaks the protocol, or is too much, closes it, and the log says why."""
 
     def __init__(self, server: SegmentServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,7 +14,7 @@ from streamvault.manifests.archive import NoSuchArchive
 from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
-from streamvault.serving.connection import Connection
+from streamvault.serving.connection import ClientConnection
 from streamvault.serving.controller import MARKS
 from streamvault.serving.groups import Groups, StateSegment
 from streamvault.streamstore.errors import InvalidName, NoSuchSegment
@@ -72,7 +72,7 @@ class SegmentServer:
         assert task is not None  # noqa: S101  (asyncio runs this as one)
         self._connections.add(task)
         try:
-            await Connection(self, reader, writer).run()
+            await ClientConnection(self, reader, writer).run()
         except asyncio.CancelledError:
             pass  # by `close`; asyncio would log it with a traceback
         finally:

@@ -175,11 +175,11 @@ def test_an_import_registers_what_an_export_has_recorded(url: str, scope_name: s
     assert registered(url, scope_name) is not None
     export_stream(vault.uri(), vault.root, master="inline", schemas=url, schema_group=scope_name)
     planned = restored(vault, archive, "new", schemas=url, schema_group=group, dry_run=True)
-    assert (planned.encodings, planned.registered) == (4, 4)
+    assert (planned.encodings, planned.encodings_registered) == (4, 4)
     assert RegistryGroup(url, group).find() is None
     for again in (4, 0):
         report = restored(vault, archive, "new", schemas=url, schema_group=group)
-        assert (report.encodings, report.registered) == (4, again)
+        assert (report.encodings, report.encodings_registered) == (4, again)
     assert RegistryGroup(url, group).find() == as_noted(group)
     export_stream(vault.uri(), f"{vault.root}/b", master="inline", schemas=url, schema_group=group)
     other = registered(url, f"{scope_name}-other", noted(entry(0, 0)))
