@@ -11,7 +11,7 @@ import pytest
 from streamvault import write_table
 from streamvault.lake.registry import columns_of
 from streamvault.lake.table import ERROR, arrow_type
-from streamvault.sources.schemas import noted_schemas
+from streamvault.sources.schemas import RegistryGroup
 from testkit.java_deserializers import JavaDeserializers, java_deserializers, of_trino
 from testkit.servers.availability import Unavailable
 from testkit.servers.s3 import S3Server
@@ -79,7 +79,7 @@ def test_rows_that_trino_reads_are_what_java_reads(
     # a name of its own, as this Trino keeps footers of Parquet files of the same key in another bucket
     options = {"root": vault.root, "table": f"{name}.{name}", "catalog": "glue", "master": "inline", "group": name}
     write_table(vault.uri(), decode="registry", registry=schema_registry.uri, **options)
-    columns, *_ = columns_of(noted_schemas(schema_registry.uri, name))
+    columns, *_ = columns_of(RegistryGroup(schema_registry.uri, name).noted())
     kinds = {column.field: arrow_type(column.type) for column in columns}
     names = ", ".join(f'"{column.column}"' for column in columns)
     answer = trino.query(f'SELECT {names}, {ERROR} FROM iceberg.{name}.{name} ORDER BY "offset"', "iceberg")
