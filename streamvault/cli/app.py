@@ -53,7 +53,7 @@ COMMANDS = {
     "request-restore": "Queue a restore for a worker.",
     "work": "Process the requests of a queue until interrupted.",
     "queue": "Show a queue of requests; retry, drop or skip some.",
-    "serve": "Serve archives to Pravega's clients, as if they were the streams.",
+    "serve": "Serve archives to Pravega clients as if they were streams.",
     "warm": "Restore an archive's objects from an archive class of S3.",
     "demo": "Demonstrate the commands on a generated stream.",
 }

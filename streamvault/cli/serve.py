@@ -22,7 +22,7 @@ _Sources = Annotated[
 
 
 def serve(sources: _Sources, options: ServeOptions, *, command: Command) -> None:
-    """Serve archives to Pravega's clients, as if they were the streams.
+    """Serve archives to Pravega clients as if they were streams.
 
     Readers need nothing but the address. Prints a line (with --json an object) when it answers, and one when it was
     interrupted.

@@ -65,6 +65,7 @@ print(write_table(archive, root=Path("tables"), schema=Path("schema.json"), targ
 print(table_ddl(archive, "trino", decode="json").upper())
 print(request_restore(archive, uri, queue=uri, at=datetime.now(UTC)).dry_run, work_queue(uri, idle="1m", wait=3))
 print(show_queue(uri), retry_failed(uri), drop_failed(uri), skip_foreign(uri, 3, failed=True))
+print(serve_archives([str(archive)], listen="0", cache="64MiB", lasting="1s").uri)
 print(run_demo(keep=Path("x"), report="page.html", events=10).events + 1)
 with StreamManager("pravega://127.0.0.1:9090", master="inline") as manager:
     print(manager.export_stream("shop/orders", vault, window="64MiB").generation + 1)

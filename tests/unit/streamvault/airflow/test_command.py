@@ -212,7 +212,7 @@ def test_command_understands_every_option_of_its_operator(kind: type[CommandOper
 def test_every_command_has_an_operator_or_needs_none() -> None:
     """Those without print events, or write events to look at."""
     verbs = {verb.partition(" ")[0] for verb in KINDS} | {"warm"}
-    assert verbs == set(COMMANDS_OF_THE_PROGRAM) - {"get", "cat", "demo"}
+    assert verbs == set(COMMANDS_OF_THE_PROGRAM) - {"get", "cat", "serve", "demo"}
 
 
 def test_arguments_of_an_operator_are_in_its_signature() -> None:

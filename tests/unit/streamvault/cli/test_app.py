@@ -28,9 +28,9 @@ from streamvault.streamstore.model import StreamConfiguration, StreamName
 COMMANDS = ("export", "import", "copy", "append", "join", "replicate", "promote", "move", "translate", "streams",
             "sweep", "ls", "show", "timeline", "doctor", "status", "report", "check", "get", "cat", "plan", "convert",
             "handoff", "ddl", "compact", "rotate", "follow", "hold", "release", "delete", "request-restore", "work",
-            "queue", "warm", "demo")  # fmt: skip
+            "queue", "serve", "warm", "demo")  # fmt: skip
 READING = {"translate", "streams", "ls", "show", "timeline", "doctor", "status", "report", "check", "get", "cat",
-           "plan", "ddl", "follow", "queue", "demo"}  # fmt: skip
+           "plan", "ddl", "follow", "queue", "serve", "demo"}  # fmt: skip
 COMPUTING = {"export", "import", "copy", "append", "join", "replicate", "promote", "move", "check", "convert",
              "handoff", "compact", "rotate", "follow", "work", "demo"}  # fmt: skip
 CUT = '{"a/b/0.#epoch.0": 8}'
