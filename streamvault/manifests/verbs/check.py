@@ -461,9 +461,10 @@ def _read_one(
         return _read_one(archive, runner_of, progress, number, archive.listing())
     if total.found:
         more = f" (and {total.found - 1} more findings)" if total.found > 1 else ""
+        (first,) = damage_reports(History([generation]), total.findings[:1])
         raise Damaged(
             f"generation {number} differs from what was archived; nothing was expired or truncated",
-            where=f"{archive.uri}: {total.findings[0]}{more}",
+            where=f"{archive.uri}: {first}{more}",
             todo="Run 'streamvault check --read-data' on the archive.",
         )
     mark_checked(archive.store, generation)

@@ -146,7 +146,9 @@ def test_merged_generation_with_other_bytes_and_a_mark_replaces_nothing(
     (segment,) = {row.segment for row in rows_of(merger(vault))}
     rows = rows_of(merger(vault))
     data = bytes(rows[-1].end - rows[0].start)
-    joined = replace(rows[0], end=rows[-1].end, events=len(rows), digest=digest_of([data]), crc64nvme="")
+    joined = replace(
+        rows[0], end=rows[-1].end, events=len(rows), digest=digest_of([data]), crc64nvme="", block_checksums=""
+    )
     archive = archive_of(vault.root)
     archive.store.put(archive.prefix + chunk_key(segment, joined.start, len(data)), data)
     publish(vault, merger(vault).manifest(by_segment([joined]), tool=""), [joined], marked=True)
@@ -189,9 +191,11 @@ def test_merged_index_that_says_something_else_of_the_right_bytes_replaces_nothi
     archive, rows = archive_of(vault.root), rows_of(merger(vault))
     if joins:
         data = b"".join(segments_of(vault.root).values())
-        rows = [replace(rows[0], end=rows[-1].end, events=3, digest=digest_of([data]), crc64nvme="")]
+        rows = [
+            replace(rows[0], end=rows[-1].end, events=3, digest=digest_of([data]), crc64nvme="", block_checksums="")
+        ]
         archive.store.put(archive.prefix + chunk_key(rows[0].segment, 0, len(data)), data)
-    rows[0] = replace(rows[0], **wrong, crc64nvme="")
+    rows[0] = replace(rows[0], **wrong, crc64nvme="", block_checksums="")
     publish(vault, merger(vault).manifest(by_segment(rows), tool=""), rows, marked=True)
     is_kept(vault, match, lambda: delete_replaced(archive))
 
