@@ -1,0 +1,235 @@
+"""The states of reader groups, shared by servers: two of them, and any stop between two requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from obstore.store import MemoryStore
+
+from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectStore, ObjectStoreUnavailable
+from streamvault.objectstore.uri import RootAddress
+from streamvault.serving import state as module
+from streamvault.serving.state import NULL, Appended, Groups, StateMoved, StateSegment
+from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.model import StreamName
+from testkit.servers.s3 import S3Server
+
+NAME = StreamName("shop", "group")
+ONE, OTHER, THIRD = UUID(int=1), UUID(int=2), UUID(int=3)
+
+
+class Killed(BaseException):
+    """The server ends here."""
+
+
+class Stops:
+    """Calls a function before the request of some number, from 1 on; then the request is made."""
+
+    def __init__(self, store: ObjectStore, at: int = 0, then: Callable[[], None] = lambda: None) -> None:
+        self.inner, self.at, self.then, self.requests = store, at, then, 0
+        self.uri = store.uri
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+
+        def call(*args: Any) -> Any:
+            self.requests += 1
+            if self.requests == self.at:
+                self.then()
+            return found(*args)
+
+        return call
+
+
+def kill() -> None:
+    raise Killed
+
+
+def new_store() -> ObjectStore:
+    return ObstoreStore(MemoryStore(), bucket="memory://state")
+
+
+def opened(store: ObjectStore | Stops) -> StateSegment:
+    """A server's segment of the group's state, created if need be."""
+    try:
+        return Groups(cast("ObjectStore", store)).create(NAME, b"configuration").state
+    except StateMoved:  # said of a change that was very late; the client makes it again
+        return opened(store)
+
+
+def contents(store: ObjectStore) -> bytes:
+    """What a server that knows nothing reads."""
+    segment = opened(store)
+    return segment.read(0, segment.info().write_offset)
+
+
+@pytest.fixture
+def short_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EPOCH_ENTRIES", 3)
+
+
+def test_of_two_servers_one_appends_at_an_offset() -> None:
+    store = new_store()
+    one, other = opened(store), opened(store)
+    assert one.append(ONE, 1, b"first", 0) == Appended(NULL, 5)
+    assert other.append(OTHER, 1, b"late", 0) is None
+    assert other.append(OTHER, 2, b"second", 5) == Appended(NULL, 11)
+    assert one.append(ONE, 2, b"!", 11) == Appended(1, 12)
+    assert one.append(ONE, 3, b"?", 11) is None
+    assert contents(store) == b"firstsecond!"
+
+
+def test_a_repeated_append_is_stored_once_whichever_server_it_goes_to() -> None:
+    store = new_store()
+    one, other = opened(store), opened(store)
+    one.append(ONE, 7, b"once", None)
+    for server in (one, other, opened(store)):
+        assert server.append(ONE, 7, b"once", None) == Appended(7, 4)
+        assert server.append(ONE, 7, b"once", 0) == Appended(7, 4)
+        assert server.last_event(ONE) == 7
+    assert contents(store) == b"once"
+
+
+def test_truncated_and_created_again() -> None:
+    store = new_store()
+    one = opened(store)
+    one.append(ONE, 1, b"oldwhole", 0)
+    assert not one.truncate(9)
+    assert one.truncate(3)
+    assert opened(store).read(3, 5) == b"whole"
+    with pytest.raises(SegmentTruncated):
+        opened(store).read(0, 3)
+    groups = Groups(store)
+    assert groups.delete(NAME)
+    assert not groups.delete(NAME)
+    assert groups.find(NAME) is None
+    again = opened(store)
+    assert (again.id == one.id, again.info().write_offset, again.last_event(ONE)) == (False, 0, NULL)
+    with pytest.raises(NoSuchSegment):
+        one.append(ONE, 2, b"late", None)
+    with pytest.raises(NoSuchSegment):
+        groups.segment(NAME, one.id)
+
+
+def test_attributes_and_configurations_are_compared_and_set() -> None:
+    store = new_store()
+    one, other = opened(store), opened(store)
+    assert one.swap(ONE, NULL, 5)
+    assert not other.swap(ONE, NULL, 6)
+    assert other.swap(ONE, 5, 6)
+    assert one.attribute(ONE) == 6
+    groups, late = Groups(store), Groups(store)
+    before = groups.find(NAME)
+    assert before is not None
+    assert late.update(NAME, b"second", before)
+    assert not groups.update(NAME, b"third", before)
+    found = groups.find(NAME)
+    assert found is not None
+    assert found.configuration == b"second"
+
+
+def test_an_append_makes_two_requests_and_a_start_a_bounded_number() -> None:
+    store = new_store()
+    counted = Stops(store)
+    one = opened(counted)
+    for number in range(1, 1001):
+        before = counted.requests
+        one.append(ONE, number, b"x", number - 1)
+        assert counted.requests - before == 2 or number % module.EPOCH_ENTRIES == 0
+    assert len(list(store.list(""))) <= module.EPOCH_ENTRIES + 1
+    start = Stops(store)
+    assert opened(start).info().write_offset == 1000
+    assert start.requests <= module.EPOCH_ENTRIES + 10
+
+
+def test_a_server_without_its_store_acknowledges_nothing() -> None:
+    def lost() -> None:
+        raise ObjectStoreUnavailable("no answer")
+
+    for at in (1, 2):
+        store = new_store()
+        stops = Stops(store, then=lost)
+        one = opened(stops)
+        stops.at = stops.requests + at
+        with pytest.raises(ObjectStoreUnavailable):
+            one.append(ONE, 1, b"data", 0)
+        assert one.append(ONE, 1, b"data", 0) is not None
+        assert contents(store) == b"data"
+
+
+def work(server: StateSegment, writer: UUID, letter: str, acknowledged: dict[bytes, int], times: int) -> None:
+    """Append some events at whatever is the end."""
+    for number in range(1, times + 1):
+        event = f"{letter}{number:02d}".encode()
+        done = None
+        while done is None:
+            expected = server.info().write_offset if number % 2 else None
+            done = server.append(writer, number, event, expected)
+        acknowledged[event] = done.end
+
+
+def judge(store: ObjectStore, acknowledged: dict[bytes, int]) -> None:
+    data = contents(store)
+    events = [data[at : at + 3] for at in range(0, len(data), 3)]
+    assert len(events) == len(set(events)), f"stored twice: {events}"
+    assert set(acknowledged) <= set(events), f"lost: {set(acknowledged) - set(events)}"
+
+
+def stops_of(script: Callable[[Stops], None]) -> Iterator[int]:
+    counted = Stops(new_store())
+    script(counted)
+    yield from range(1, counted.requests + 1)
+
+
+@pytest.mark.usefixtures("short_epochs")
+@pytest.mark.parametrize("first_dies", [False, True])
+def test_two_servers_and_any_stop_between_two_requests(*, first_dies: bool) -> None:
+    """The first stops before any request; the second runs through epochs, or dies before any request; a third reads."""
+    seconds = [0, *stops_of(lambda store: work(opened(store), OTHER, "b", {}, 5))]
+    for at in stops_of(lambda store: work(opened(store), ONE, "a", {}, 2)):
+        for dies in seconds:
+            store, acknowledged = new_store(), dict[bytes, int]()
+
+            def others(
+                store: ObjectStore = store, acknowledged: dict[bytes, int] = acknowledged, dies: int = dies
+            ) -> None:
+                with suppress(Killed):
+                    work(opened(Stops(store, dies, kill)), OTHER, "b", acknowledged, 5)
+                work(opened(store), OTHER, "b", acknowledged, 5)  # its client repeats all at another server
+                judge(store, acknowledged)
+                if first_dies:
+                    raise Killed
+
+            with suppress(Killed):
+                work(opened(Stops(store, at, others)), ONE, "a", acknowledged, 2)
+            work(opened(store), ONE, "a", acknowledged, 2)
+            judge(store, acknowledged)
+            assert len(acknowledged) == 2 + 5
+
+
+@pytest.mark.usefixtures("short_epochs")
+def test_two_late_servers_do_not_read_each_others_entries() -> None:
+    store = new_store()
+    late, later = opened(store), opened(store)
+    work(opened(store), OTHER, "b", {}, 20)
+    assert late.append(ONE, 1, b"late", 0) is None
+    assert late.append(ONE, 1, b"end", 60) == Appended(NULL, 63)
+    assert later.info().write_offset == 63
+    assert later.read(57, 6) == b"b20end"
+
+
+@pytest.mark.minio
+def test_two_servers_on_minio(minio: S3Server, bucket_name: str, use_s3: Callable[[S3Server], None]) -> None:
+    use_s3(minio)
+    minio.make_bucket(bucket_name)
+    one, other = (opened(RootAddress.parse(f"s3://{bucket_name}/state").open()) for _ in range(2))
+    for number in range(1, 301):
+        server, late = (one, other) if number % 7 < 3 else (other, one)
+        assert server.append(ONE, number, b"x", None) is not None
+        assert late.append(OTHER, number, b"y", number - 1) is None
+    assert contents(RootAddress.parse(f"s3://{bucket_name}/state").open()) == b"x" * 300
