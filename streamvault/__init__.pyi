@@ -407,6 +407,7 @@ def serve_archives(
     sources: Sequence[str],
     *,
     ready: Callable[[ServeReport], None] = ...,
+    state: str | PathLike[str] | None = ...,
     listen: str = ...,
     advertise: str = ...,
     cache: int | str = ...,

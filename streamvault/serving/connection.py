@@ -12,7 +12,7 @@ from uuid import UUID
 
 from streamvault.common.errors import Damaged, Problem
 from streamvault.serving.controller import READ_ONLY
-from streamvault.serving.groups import NULL, StateSegment
+from streamvault.serving.state import NULL, StateLost, StateSegment
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated, WireError
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.segments import answer_to
@@ -59,7 +59,7 @@ class ClientConnection:
         self._writers: dict[UUID, str] = {}
         self._block: dict[UUID, bytes] = {}
         self._sending = asyncio.Lock()
-        self._reason = ""
+        self._reason, self._received = "", 0
 
     async def run(self) -> None:
         """Answer until the client hangs up, or is hung up on."""
@@ -68,14 +68,21 @@ class ClientConnection:
             await self._greet()
             while True:
                 await self._take(*await self._receive())
+                if not self._block:
+                    self._release()
         except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
             pass
-        except (WireError, TimeoutError) as error:
+        except (Problem, TimeoutError) as error:
             self._close(str(error) or f"it was silent for {SLOW_SECONDS:.0f} s")
         finally:
+            self._release()
             for task in self._reads:
                 task.cancel()
             self._writer.transport.abort()
+
+    def _release(self) -> None:
+        self._server.received -= self._received
+        self._received = 0
 
     def _close(self, reason: str) -> None:
         if not self._reason:
@@ -95,24 +102,25 @@ class ClientConnection:
         await self._send(encode(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_WIRE_VERSION)))
 
     async def _receive(self) -> tuple[int, bytes]:
+        patience = SLOW_SECONDS if self._block else None if self._reads else SILENT_SECONDS
         try:
-            async with asyncio.timeout(None if self._reads else SILENT_SECONDS):
+            async with asyncio.timeout(patience):
                 code, length = HEADER.unpack(await self._reader.readexactly(HEADER.size))
         except TimeoutError:
-            raise WireError(f"it was silent for {SILENT_SECONDS:.0f} s") from None
+            raise WireError(f"it was silent for {patience:.0f} s") from None
         server, is_large = self._server, length > LARGEST_REQUEST
         if not 0 <= length <= (LARGEST_APPEND if code in _APPENDS and self._writers else LARGEST_REQUEST):
             raise WireError(f"a frame of {length} bytes (type {code})")
         if is_large and server.received + length > MOST_RECEIVED:
             raise WireError(f"a frame of {length} bytes, and others are sending too much")
-        server.received += length if is_large else 0
+        if is_large:  # until it is stored
+            server.received += length
+            self._received += length
         try:
             async with asyncio.timeout(SLOW_SECONDS):
                 return code, await self._reader.readexactly(length)
         except TimeoutError:
             raise WireError(f"it stopped within a frame for {SLOW_SECONDS:.0f} s") from None
-        finally:
-            server.received -= length if is_large else 0
 
     async def _send(self, *parts: bytes | memoryview) -> None:
         async with self._sending:
@@ -147,28 +155,33 @@ class ClientConnection:
         elif isinstance(request, wire.AppendBlock):
             self._block = {request.writer_id: request.data}  # its end follows at once
         elif isinstance(request, wire.AppendBlockEnd | wire.ConditionalAppend | wire.ConditionalBlockEnd):
-            await self._send(encode(self._append(request)))
+            await self._send(encode(await self._append(request)))
         elif not isinstance(request, wire.Padding | wire.Hello):
-            await self._send(encode(self._answer(request, code, payload)))
+            await self._send(encode(await self._answer(request, code, payload)))
 
-    def _answer(self, request: WireCommand, code: int, payload: bytes) -> WireCommand:
+    async def _answer(self, request: WireCommand, code: int, payload: bytes) -> WireCommand:
         number, name = getattr(request, "request_id", 0), getattr(request, "segment", "")
         answer: WireCommand | None = None
+        server = self._server
         try:
-            found = self._server.find(name) if name else None
+            found = await server.find(name) if name else None
             if isinstance(request, wire.GetStreamSegmentInfo):
-                info = self._server.info(name)
+                info = await server.info(name)
                 end, start = info.write_offset, info.start_offset
                 answer = wire.StreamSegmentInfo(number, name, True, info.sealed, False, 0, end, start)
             elif isinstance(request, wire.SetupAppend):  # a Pravega, too, refuses only the append
                 self._set_up(request)
-                last = found.last_event(request.writer_id) if isinstance(found, StateSegment) else NULL
-                answer = wire.AppendSetup(number, name, request.writer_id, last)
+                writer, last = request.writer_id, NULL
+                if isinstance(found, StateSegment):
+                    last = await server.stored(found.last_event, writer)
+                answer = wire.AppendSetup(number, name, writer, last)
             elif isinstance(request, wire.GetSegmentAttribute):
-                value = found.attribute(request.attribute) if isinstance(found, StateSegment) else NULL
+                value = NULL
+                if isinstance(found, StateSegment):
+                    value = await server.stored(found.attribute, request.attribute)
                 answer = wire.SegmentAttribute(number, value)
             elif isinstance(found, StateSegment):
-                answer = _changed(found, request)
+                answer = await server.stored(_changed, found, request)
         except NoSuchSegment:
             if isinstance(request, wire.GetStreamSegmentInfo):
                 return wire.StreamSegmentInfo(number, name, False, False, False, 0, 0, 0)
@@ -180,7 +193,9 @@ class ClientConnection:
             raise WireError(f"more than {MOST_READS} writers")
         self._writers[request.writer_id] = request.segment
 
-    def _append(self, request: wire.AppendBlockEnd | wire.ConditionalAppend | wire.ConditionalBlockEnd) -> WireCommand:
+    async def _append(
+        self, request: wire.AppendBlockEnd | wire.ConditionalAppend | wire.ConditionalBlockEnd
+    ) -> WireCommand:
         expected, data = None, request.data
         if isinstance(request, wire.ConditionalAppend):
             expected, data = request.expected_offset, struct.pack(">ii", request.type, len(data)) + data
@@ -193,15 +208,15 @@ class ClientConnection:
             raise WireError("an append without a set-up")
         writer, number = request.writer_id, request.event_number
         try:
-            found = self._server.find(name)
+            found = await self._server.find(name)
             if not isinstance(found, StateSegment):
                 if isinstance(request, wire.AppendBlockEnd):
                     # any other answer makes Java's writer try again for ever; now it asks for the successors, and the
                     # controller says why there are none
                     return wire.NoSuchSegment(request.request_id, name, READ_ONLY, 0)
                 return wire.OperationUnsupported(request.request_id, type(request).__name__, READ_ONLY)
-            done = found.append(writer, number, data, expected)
-        except Problem as error:
+            done = await self._server.stored(found.append, writer, number, data, expected)
+        except NoSuchSegment as error:
             return answer_to(error, request.request_id, name)
         if done is None:
             return wire.ConditionalCheckFailed(writer, number, request.request_id)
@@ -223,13 +238,15 @@ class ClientConnection:
     async def _read(self, request: wire.ReadSegment) -> None:
         name, offset = request.segment, request.offset
         try:
-            is_end = await self._there(name, offset)
-            if is_end:
+            end = await self._there(name, offset)
+            if end <= offset:
                 await self._send(*wire.encode_read(name, offset, 0, request.request_id, end=True))
                 return
             await self._server.read(name, offset, 1)  # fetches it, while others may send
             async with self._sending:
-                await self._send_bytes(request)
+                await self._send_bytes(request, end)
+        except StateLost as error:
+            self._close(str(error))
         except Problem as error:
             if not isinstance(error, SegmentTruncated | NoSuchSegment):
                 _log.warning("%s", error)
@@ -243,12 +260,11 @@ class ClientConnection:
             _log.exception("read of %s at %d", name, offset)
             self._writer.transport.abort()
 
-    async def _send_bytes(self, request: wire.ReadSegment) -> None:
+    async def _send_bytes(self, request: wire.ReadSegment, end: int) -> None:
         server, name, offset = self._server, request.segment, request.offset
         size = server.cache.answer_bytes(request.length)
         try:
-            info = server.info(name)
-            data = [await server.read(name, offset, min(size, info.write_offset - offset))]
+            data = [await server.read(name, offset, min(size, end - offset))]
             length = len(data[0])
             head, tail = wire.encode_read(name, offset, length, request.request_id)
             data = [head, *data, tail]
@@ -257,17 +273,20 @@ class ClientConnection:
         finally:
             server.cache.answered(size)
 
-    async def _there(self, name: str, offset: int) -> bool:
-        """Wait until there is something at an offset; return whether it is the end of a sealed segment."""
+    async def _there(self, name: str, offset: int) -> int:
+        """Wait until there is something at an offset, or until it is a sealed segment's end; return the end."""
+        change = None
         while True:
-            info = self._server.info(name)
+            info = await self._server.info(name)
             if offset < info.start_offset:
                 raise SegmentTruncated("truncated", where=name, start_offset=info.start_offset)
-            if offset < info.write_offset:
-                return False
-            if info.sealed:
-                return True
-            await self._server.change(name)
+            if offset < info.write_offset or info.sealed:
+                return info.write_offset
+            if change is not None and not change.is_set():
+                await change.wait()
+                change = None
+            else:  # and look again, as it may have changed before
+                change = self._server.change(name, info)
 
 
 def _changed(found: StateSegment, request: WireCommand) -> WireCommand | None:

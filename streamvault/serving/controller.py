@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import grpc
 
 from streamvault.common.errors import Problem
+from streamvault.objectstore.store import OutOfSpace
 from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
-from streamvault.serving.groups import Groups
+from streamvault.serving.state import Group, Groups
 from streamvault.streamstore.cuts import segments_between, successions, validate_cut, with_ends
 from streamvault.streamstore.errors import InvalidCut, InvalidName, WireError
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamDescription, StreamName
@@ -23,6 +26,8 @@ from streamvault.streamstore.pravega.controller import (
     segment_message,
 )
 from streamvault.streamstore.pravega.reader_groups import PREFIX
+
+_log = logging.getLogger(__name__)
 
 MARKS = "_MARK"
 """What the name of a stream's watermarks begins with; an archive has none, so they are empty."""
@@ -55,7 +60,7 @@ class ServedController(pbg.ControllerServiceServicer):  # type: ignore[misc]
         """Return the open segments; none of a sealed stream."""
         ranges: Mapping[SegmentId, KeyRange]
         if request.stream.startswith(PREFIX):
-            group = self._group(request.scope, request.stream.removeprefix(PREFIX))
+            group = self._group(request.scope, request.stream.removeprefix(PREFIX), context)
             ranges = {} if group is None else {group.state.id: _WHOLE}
             if group is None:
                 _not_found(context, request)
@@ -196,24 +201,22 @@ class ServedController(pbg.ControllerServiceServicer):  # type: ignore[misc]
             name = StreamName(request.scope, request.readerGroupName)
         except InvalidName:
             return answers(status=answers.INVALID_RG_NAME)
-        try:
+        with _stored(context):
             found = self._groups.create(name, request.SerializeToString())
-        except Problem as error:
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         return answers(status=answers.SUCCESS, config=pb.ReaderGroupConfiguration.FromString(found.configuration))
 
-    def getReaderGroupConfig(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def getReaderGroupConfig(self, request: Any, context: Any) -> Any:
         """Return a group's configuration."""
         answers = pb.ReaderGroupConfigResponse
-        found = self._group(request.scope, request.readerGroup)
+        found = self._group(request.scope, request.readerGroup, context)
         if found is None:
             return answers(status=answers.RG_NOT_FOUND)
         return answers(status=answers.SUCCESS, config=pb.ReaderGroupConfiguration.FromString(found.configuration))
 
-    def updateReaderGroup(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def updateReaderGroup(self, request: Any, context: Any) -> Any:
         """Replace the configuration that the client has seen."""
         answers = pb.UpdateReaderGroupResponse
-        found = self._group(request.scope, request.readerGroupName)
+        found = self._group(request.scope, request.readerGroupName, context)
         if found is None:
             return answers(status=answers.RG_NOT_FOUND)
         before = pb.ReaderGroupConfiguration.FromString(found.configuration)
@@ -221,15 +224,17 @@ class ServedController(pbg.ControllerServiceServicer):  # type: ignore[misc]
             return answers(status=answers.INVALID_CONFIG)
         request.generation += 1
         name = StreamName(request.scope, request.readerGroupName)
-        if not self._groups.update(name, request.SerializeToString(), found):
-            return answers(status=answers.INVALID_CONFIG)
+        with _stored(context):
+            if not self._groups.update(name, request.SerializeToString(), found):
+                return answers(status=answers.INVALID_CONFIG)
         return answers(status=answers.SUCCESS, generation=request.generation)
 
-    def deleteReaderGroup(self, request: Any, context: Any) -> Any:  # noqa: ARG002
+    def deleteReaderGroup(self, request: Any, context: Any) -> Any:
         """Delete a group."""
         answers = pb.DeleteReaderGroupStatus
-        there = self._group(request.scope, request.readerGroup) is not None
-        done = there and self._groups.delete(StreamName(request.scope, request.readerGroup))
+        found = self._group(request.scope, request.readerGroup, context)
+        with _stored(context):
+            done = found is not None and self._groups.delete(found.state.name, found)
         return answers(status=answers.SUCCESS if done else answers.RG_NOT_FOUND)
 
     def listSubscribers(self, request: Any, context: Any) -> Any:  # noqa: ARG002
@@ -246,11 +251,14 @@ class ServedController(pbg.ControllerServiceServicer):  # type: ignore[misc]
         except InvalidName:
             return None
 
-    def _group(self, scope: str, name: str) -> Any:
+    def _group(self, scope: str, name: str, context: Any) -> Group | None:
         try:
-            return self._groups.find(StreamName(scope, name))
+            stream = StreamName(scope, name)
         except InvalidName:
             return None
+        with _stored(context):
+            return self._groups.find(stream)
+        raise AssertionError
 
     def _has_scope(self, scope: str) -> bool:
         return any(name.scope == scope for name in self._streams)
@@ -274,6 +282,17 @@ def _segment(value: int, context: Any) -> SegmentId:
     except InvalidName as error:
         context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         raise AssertionError from None
+
+
+@contextmanager
+def _stored(context: Any) -> Iterator[None]:
+    """Refuse a call if the store of reader groups fails; clients call again, and another server."""
+    try:
+        yield
+    except Problem as error:
+        _log.warning("%s", error)
+        full = isinstance(error, OutOfSpace)
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED if full else grpc.StatusCode.UNAVAILABLE, error.what)
 
 
 def _not_found(context: Any, info: Any) -> NoReturn:

@@ -36,6 +36,11 @@ class ServeReport(TimedReport):
 class ServeOptions(Options):
     """Options of *serve*."""
 
+    state: Annotated[
+        str | None,
+        Field(description="Where the states of reader groups are kept, for several servers; omitted: in memory."),
+        CommandLine(metavar="ROOT"),
+    ] = None
     listen: Annotated[
         str,
         Field(description="Where the controller listens; the segment store has the next port."),

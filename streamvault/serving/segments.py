@@ -7,17 +7,19 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
-from streamvault.common.errors import Damaged
+from streamvault.common.errors import Damaged, Problem
 from streamvault.manifests.archive import NoSuchArchive
 from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
 from streamvault.serving.connection import ClientConnection
 from streamvault.serving.controller import MARKS
-from streamvault.serving.groups import Groups, StateSegment
-from streamvault.streamstore.errors import InvalidName, NoSuchSegment
+from streamvault.serving.state import Groups, StateLost, StateSegment
+from streamvault.streamstore.errors import InvalidName, NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamName
 from streamvault.streamstore.pravega.reader_groups import PREFIX
 
@@ -29,6 +31,24 @@ R = TypeVar("R")
 MOST_CONNECTIONS = 1000
 
 THREADS = 8
+
+STATE_THREADS = 8
+"""Requests about reader groups' states that wait for their store at once."""
+
+POLL_SECONDS = 0.5
+"""How often to look for what other servers have appended to a state that a reader waits for."""
+
+
+class Change(asyncio.Event):
+    """A change of a segment that readers wait for; forgotten when none of them does.
+
+    Attributes:
+        seen: the segment before.
+    """
+
+    def __init__(self, seen: SegmentInfo) -> None:
+        super().__init__()
+        self.seen = seen
 
 
 class SegmentServer:
@@ -54,9 +74,10 @@ class SegmentServer:
     ) -> None:
         self._streams, self._groups, self.access, self.cache = streams, groups, access, cache
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="look")
-        self._changes: dict[str, asyncio.Event] = {}
+        self._state_threads = ThreadPoolExecutor(STATE_THREADS, thread_name_prefix="state")
+        self._changes: WeakValueDictionary[str, Change] = WeakValueDictionary()
         self._fetching = asyncio.Semaphore(2 * cache.fetches)
-        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshing: list[asyncio.Task[None]] = []
         self._connections: set[asyncio.Task[None]] = set()
         self.counts: Counter[str] = Counter()
         self.sent = self.waiting = self.received = 0
@@ -86,30 +107,47 @@ class SegmentServer:
         """Call what waits for a store."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: function(*args, **kwargs))
 
-    def find(self, name: str) -> tuple[ServedArchive, SegmentId] | StateSegment | None:
+    async def stored(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call what waits for the store of reader groups' states.
+
+        Raises:
+            NoSuchSegment, SegmentTruncated: as the function says.
+            StateLost: any other reason.
+        """
+        run = asyncio.get_running_loop().run_in_executor
+        try:
+            return await run(self._state_threads, lambda: function(*args, **kwargs))
+        except (NoSuchSegment, SegmentTruncated):
+            raise
+        except Problem as error:
+            raise StateLost(error.what, where=error.where, todo=error.todo) from None
+
+    async def find(self, name: str) -> tuple[ServedArchive, SegmentId] | StateSegment | None:
         """Return a segment by its full name; None for the one of an empty stream of watermarks.
 
         Raises:
             NoSuchSegment: there is none.
+            StateLost: as `stored`.
         """
         scope, _, rest = name.partition("/")
         stream, _, text = rest.partition("/")
         try:
             segment = SegmentId.parse(text)
             if stream.startswith(PREFIX):
-                return self._groups.segment(StreamName(scope, stream.removeprefix(PREFIX)), segment)
+                group = StreamName(scope, stream.removeprefix(PREFIX))
+                return await self.stored(self._groups.segment, group, segment)
             if stream.startswith(MARKS) and StreamName(scope, stream.removeprefix(MARKS)) in self._streams:
                 return None
             return self._streams[StreamName(scope, stream)], segment
         except (InvalidName, KeyError):
             raise NoSuchSegment("no such segment", where=name[:1000]) from None
 
-    def info(self, name: str) -> SegmentInfo:
+    async def info(self, name: str) -> SegmentInfo:
         """Return a segment's offsets; errors as for `find`."""
-        found = self.find(name)
+        found = await self.find(name)
         if found is None:
             return SegmentInfo(SegmentId(0, 0), 0, 0, sealed=False)
-        return found.info() if isinstance(found, StateSegment) else found[0].now.info(found[1])
+        return await self.stored(found.info) if isinstance(found, StateSegment) else found[0].now.info(found[1])
 
     async def read(self, name: str, offset: int, length: int) -> bytes | memoryview:
         """Return bytes from an offset below a segment's end on; at least one, at most so many.
@@ -118,9 +156,9 @@ class SegmentServer:
             Damaged: they are missing, or not those that were archived.
             Problem: any other reason.
         """
-        found = self.find(name)
+        found = await self.find(name)
         if isinstance(found, StateSegment):
-            return found.read(offset, length)
+            return await self.stored(found.read, offset, length)
         if found is None:
             raise NoSuchSegment("no such segment", where=name)
         archive, segment = found
@@ -145,13 +183,13 @@ class SegmentServer:
         if (event := self._changes.pop(name, None)) is not None:
             event.set()
 
-    async def change(self, name: str) -> None:
-        """Wait until there is something new at the end of a segment."""
-        await self._changes.setdefault(name, asyncio.Event()).wait()
+    def change(self, name: str, seen: SegmentInfo) -> Change:
+        """Return what is set once a segment is no more what was seen; look again before waiting for it."""
+        return self._changes.setdefault(name, Change(seen))
 
     def begin_refreshing(self, every: float) -> None:
         """Begin to look for new generations of the archives, every so many seconds."""
-        self._refreshing = asyncio.create_task(self._refresh(every))
+        self._refreshing = [asyncio.create_task(self._refresh(every)), asyncio.create_task(self._poll_states())]
 
     async def _refresh(self, every: float) -> None:
         while True:
@@ -164,10 +202,23 @@ class SegmentServer:
                 except Exception:  # noqa: BLE001  (an error of ours: what was served goes on)
                     _log.exception("%s", archive.uri)
 
+    async def _poll_states(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.gather(*(self._look_again(*one) for one in self._changes.items() if f"/{PREFIX}" in one[0]))
+
+    async def _look_again(self, name: str, change: Change) -> None:
+        """Wake who waits at the end of a state if another server has changed it: one look for all who wait."""
+        with suppress(Exception):  # who waits asks for itself, and is told
+            if await self.info(name) == change.seen:
+                return
+        self.changed(name)
+
     async def close(self) -> None:
         """Close all connections."""
-        tasks = [*self._connections, *([self._refreshing] if self._refreshing else [])]
+        tasks = [*self._connections, *self._refreshing]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._state_threads):
+            threads.shutdown(wait=False, cancel_futures=True)

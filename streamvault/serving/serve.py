@@ -13,6 +13,7 @@ from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
 from streamvault.serving.reports import ServeArguments, ServeReport
+from streamvault.serving.root import open_groups
 from streamvault.serving.server import Certificate, listening
 
 
@@ -21,10 +22,11 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
     """Serve archives to Pravega's clients, as if they were the streams, until interrupted.
 
     Readers need nothing but the address. Every byte is compared with its digest before it is sent. Reader groups are
-    kept in memory, and end with the server.
+    kept below ``state``, which several servers may share; without it in memory, and they end with the server.
 
     Args:
         sources: the archives, each ``ROOT/SCOPE/STREAM``, or ``ROOT/SCOPE/`` or a pattern for several.
+        state: a root for the states of reader groups; None to keep them in memory.
         listen: where the controller listens; the segment store has the next port.
         advertise: the host that readers are told to connect to; empty for that of ``listen``.
         cache: memory (bytes) for what is fetched, held and sent, besides the process's own.
@@ -44,7 +46,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         NoSuchArchive: an archive does not exist.
         Damaged: an archive's manifests are not valid.
         Usage: two archives are of the same stream, or an option is not valid.
-        Failed: the server cannot listen there.
+        Failed: the server cannot listen there, or the states cannot be kept there.
     """
     host, port = _place(options.listen)
     if (options.tls_cert is None) != (options.tls_key is None):
@@ -62,12 +64,15 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         if len(served) != len(found):
             twice = next(one for one in found if served[one.name] is not one)
             raise Usage("two archives are of the same stream", where=f"{twice.uri}, {served[twice.name].uri}")
+        state, limit = options.state, cache.state_bytes
+        groups = None if state is None else open_groups(state, limit, [one.uri for one in found])
         access = Access(login, options.token_lifetime)
         server = stack.enter_context(
             listening(
                 served,
                 cache,
                 (host, port),
+                groups=groups,
                 access=access,
                 certificate=certificate,
                 advertised=options.advertise,

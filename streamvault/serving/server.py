@@ -20,8 +20,9 @@ from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
 from streamvault.serving.connection import LARGEST_REQUEST
 from streamvault.serving.controller import Gate, ServedController
-from streamvault.serving.groups import Groups
+from streamvault.serving.root import groups_in_memory
 from streamvault.serving.segments import SegmentServer
+from streamvault.serving.state import Groups
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.pravega.controller_pb2_grpc import add_ControllerServiceServicer_to_server
 
@@ -96,6 +97,7 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
     cache: BlockCache,
     place: tuple[str, int] = ("127.0.0.1", 0),
     *,
+    groups: Groups | None = None,
     access: Access | None = None,
     certificate: Certificate | None = None,
     advertised: str = "",
@@ -108,6 +110,7 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
         cache: the budget of memory.
         place: host and port of the controller; port 0 for any. The segment store has the next one, so that clients find
             it again after a restart.
+        groups: the reader groups; None for some in memory.
         access: who may read; None for everybody.
         certificate: for TLS; None for none.
         advertised: the host that clients are told; empty for that of ``place``.
@@ -119,7 +122,7 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
     """
     access, (host, port) = access or Access(), place
     context = None if certificate is None else certificate.context()
-    groups = Groups(cache.state_bytes)
+    groups = groups or groups_in_memory(cache.state_bytes)
     server = SegmentServer(archives, groups, access, cache)
     with ExitStack() as stack:
         loop = _Loop()

@@ -5,9 +5,9 @@ Each group has a log of its own, which is parted into epochs. Keys, below the ro
     SCOPE/GROUP/snapshots/EPOCH         the group as it is where the epoch begins; epoch 0 has none and begins empty
     SCOPE/GROUP/entries/EPOCH/NUMBER    the epoch's changes, from 0 on
 
-An epoch ends with the entry that fills it, which each server tells from the entries alone. Who has applied that entry
-creates the next epoch's snapshot, and only then are the entries and snapshots of earlier epochs deleted. The newest
-snapshot is never deleted. Hence the rule that `_Log._is_current` keeps:
+An epoch ends with the entry that fills it, or that deletes the group, which each server tells from the entries alone.
+Who has applied that entry creates the next epoch's snapshot, and only then are the entries and snapshots of earlier
+epochs deleted. The newest snapshot is never deleted. Hence the rule that `_Log._is_current` keeps:
 
     What was put or read in an epoch counts only if afterwards there is still no snapshot of a later epoch.
 
@@ -64,6 +64,15 @@ class StateMoved(Failed):
     transient = True
 
 
+class StateLost(Failed):
+    """The store of reader groups' states has failed, and it may not be known what it holds.
+
+    Who has asked is hung up on: clients connect again, and ask what was stored.
+    """
+
+    transient = True
+
+
 @dataclass(frozen=True, slots=True)
 class Appended:
     """An append that is stored.
@@ -99,7 +108,8 @@ class _State:
 
     @property
     def is_full(self) -> bool:
-        return self.entries >= EPOCH_ENTRIES or self.entry_bytes >= EPOCH_BYTES
+        is_deleted = self.entries > 0 and not self.exists  # so that little is left of it
+        return is_deleted or self.entries >= EPOCH_ENTRIES or self.entry_bytes >= EPOCH_BYTES
 
     def snapshot(self) -> bytes:
         """Return the next epoch's snapshot."""
@@ -463,9 +473,13 @@ class Groups:
 
         return self.log(name).write(decide)
 
-    def delete(self, name: StreamName) -> bool:
-        """Delete a group; False if there is none."""
-        return self.log(name).write(lambda state: ({"kind": "delete"}, b"") if state.exists else None)
+    def delete(self, name: StreamName, before: Group) -> bool:
+        """Delete the group that a caller has seen; False if it is gone, even if there is another one of its name."""
+        log = self.log(name)
+        done = log.write(lambda state: ({"kind": "delete"}, b"") if before.state.is_of(state) else None)
+        with suppress(Problem):  # it is done; what is left of it goes with the next request
+            log.look()
+        return done
 
     def segment(self, name: StreamName, segment: SegmentId) -> StateSegment:
         """Return the segment of a group's state.

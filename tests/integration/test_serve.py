@@ -12,9 +12,12 @@ import pytest
 from streamvault import export_stream
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import LEAST_CACHE, BlockCache
+from streamvault.serving.root import open_groups
 from streamvault.serving.server import listening
 from streamvault.streamstore.model import StreamName
 from testkit.servers.java_client import JavaClient
+from testkit.servers.pravega import PravegaServer
+from testkit.small_archives import NAME, Vault
 from testkit.streams import digest_of, make_stream
 from tests.integration.conftest import Site
 
@@ -54,3 +57,27 @@ def test_java_reads_an_archive_as_it_reads_the_stream(
         assert batches[0].result()[-1].startswith(f"{count} ")
     assert "read only" in written[-1]
     assert "sealed" not in written[-1]
+
+
+@pytest.mark.pravega
+@pytest.mark.minio
+def test_a_java_reader_group_goes_on_at_another_server(
+    pravega: PravegaServer, java_client: JavaClient, bucket: str, tmp_path: Any
+) -> None:
+    vault = Vault(tmp_path, f"s3://{bucket}/vault")
+    vault.create(segments=2)
+    vault.add(*(f"text-{number}".encode() for number in range(150)))
+    vault.export("chunks")
+    read: list[str] = []
+    for steps in (["create", "read:one:100", "close:one"], ["create", "read:two:200", "close:two", "delete"]):
+        cache = BlockCache(LEAST_CACHE)
+        archive = ServedArchive(vault.archive, cache)
+        groups = open_groups(f"s3://{bucket}/readers", cache.state_bytes, [vault.archive])
+        with listening({archive.name: archive}, cache, groups=groups) as server:  # at another port
+            served: Any = SimpleNamespace(uri=server.uri, certificates=None, accounts=(), classpath=pravega.classpath)
+            read += [line for line in java_client.run("ReaderGroups", served, NAME, "app", *steps) if "text-" in line]
+        cache.close()
+    assert len(read) == 300
+    assert sorted(line.rpartition(" ")[2] for line in read) == sorted(f"text-{n}" for n in range(150) for _ in "ab")
+    assert len(set(read)) == 300  # each line begins with the event's pointer
+    assert len(list(groups._store.list(""))) == 1  # what is left of a group

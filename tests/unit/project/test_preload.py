@@ -151,7 +151,7 @@ LOADED = {
     "request-restore": ("{archive} {streams}/again --queue {streams}/requests", "numpy"),
     "work": ("{streams}/requests --once --master inline", "numpy pyarrow"),
     "queue": ("show {streams}/requests", "numpy"),
-    "serve": ("{archive} --listen 0 --for 1s", "numpy pyarrow grpc"),
+    "serve": ("{archive} --listen 0 --for 1s", "numpy pyarrow grpc obstore"),
     "warm": ("{archive}", "numpy pyarrow"),
     "demo": ("--help", ""),
 }

@@ -11,17 +11,18 @@ import pytest
 from streamvault.common.errors import Damaged, Failed
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.damage import ArchivedPart, DigestMismatch
+from streamvault.objectstore.store import OutOfSpace
 from streamvault.serving import blocks
 from streamvault.serving.access import EXPIRED, INVALID, Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.blocks import KnownRange, compared_block, learn
 from streamvault.serving.cache import LEAST_CACHE, BlockCache
-from streamvault.serving.groups import NULL, Appended, Groups
-from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
+from streamvault.serving.root import groups_in_memory
+from streamvault.streamstore.errors import NoSuchSegment
 from streamvault.streamstore.model import SegmentId, StreamName
 from testkit.small_archives import Vault, a_vault, archive_of, data_keys, forge_gaps, objects_of, replace_object
 
-ONE, OTHER = UUID(int=1), UUID(int=2)
+ONE = UUID(int=1)
 GROUP = StreamName("shop", "app")
 vault = a_vault(*(bytes([n]) * (n % 50) for n in range(200)))
 
@@ -148,41 +149,21 @@ def test_a_gap_is_an_error_and_no_truncation(vault: Vault, tmp_path: Any) -> Non
     cache.close()
 
 
-def test_a_groups_state_is_appended_at_its_end_only_and_once() -> None:
-    state = Groups(100).create(GROUP, b"configuration").state
-    assert state.append(ONE, 1, b"first", 0) == Appended(NULL, 5)
-    assert state.append(OTHER, 1, b"late", 0) is None
-    assert state.append(OTHER, 2, b"second", 5) == Appended(NULL, 11)
-    assert state.append(OTHER, 2, b"second", 11) == Appended(2, 11)  # the answer was lost
-    assert (state.read(0, 99), state.last_event(OTHER), state.last_event(UUID(int=3))) == (b"firstsecond", 2, NULL)
-    assert not state.truncate(12)
-    assert state.truncate(5)
-    assert state.read(5, 3) == b"sec"
-    assert (state.info().start_offset, state.info().write_offset) == (5, 11)
-    with pytest.raises(SegmentTruncated) as caught:
-        state.read(0, 1)
-    assert caught.value.start_offset == 5
-    assert state.swap(ONE, NULL, 7)
-    assert not state.swap(ONE, NULL, 8)
-    assert state.attribute(ONE) == 7
-
-
-def test_groups_states_are_bounded_and_a_new_group_has_a_state_of_its_own() -> None:
-    groups = Groups(10)
-    first = groups.create(GROUP, b"a")
-    assert groups.create(GROUP, b"b") is first
-    first.state.append(ONE, 1, b"0123456789", None)
-    with pytest.raises(Failed, match="too much memory"):
-        first.state.append(ONE, 2, b"x", None)
-    assert groups.update(GROUP, b"c", first)
-    assert not groups.update(GROUP, b"d", first)
-    assert groups.delete(GROUP)
-    assert not groups.delete(GROUP)
-    second = groups.create(GROUP, b"a")
-    assert second.state.append(ONE, 1, b"0123456789", None)
-    with pytest.raises(NoSuchSegment):
-        groups.segment(GROUP, first.state.id)
-    assert groups.segment(GROUP, second.state.id) is second.state
+def test_groups_in_memory_are_bounded_and_those_deleted_make_room() -> None:
+    groups = groups_in_memory(600_000)
+    group = groups.create(GROUP, b"a")
+    state = group.state
+    assert state.append(ONE, 1, bytes(80_000), None)
+    with pytest.raises(OutOfSpace, match="too much memory"):
+        state.append(ONE, 2, bytes(250_000), None)
+    for number in range(2, 3000):  # a client compacts its state
+        state.append(ONE, number, b"x" * 50, None)
+        assert state.truncate(state.info().write_offset - 50)
+    with pytest.raises(OutOfSpace):
+        groups.create(StreamName("shop", "large"), bytes(300_000))
+    for _ in range(50):
+        assert groups.delete(GROUP, group)
+        group = groups.create(GROUP, bytes(200_000))
 
 
 def test_tokens_hold_for_their_time_and_only_for_the_login() -> None:

@@ -104,11 +104,14 @@ def test_truncated_and_created_again() -> None:
     assert opened(store).read(3, 5) == b"whole"
     with pytest.raises(SegmentTruncated):
         opened(store).read(0, 3)
-    groups = Groups(store)
-    assert groups.delete(NAME)
-    assert not groups.delete(NAME)
+    groups, late = Groups(store), Groups(store)
+    before = groups.find(NAME)
+    assert before is not None
+    assert groups.delete(NAME, before)
+    assert not groups.delete(NAME, before)
     assert groups.find(NAME) is None
     again = opened(store)
+    assert not late.delete(NAME, before)
     assert (again.id == one.id, again.info().write_offset, again.last_event(ONE)) == (False, 0, NULL)
     with pytest.raises(NoSuchSegment):
         one.append(ONE, 2, b"late", None)
@@ -210,6 +213,29 @@ def test_two_servers_and_any_stop_between_two_requests(*, first_dies: bool) -> N
             work(opened(store), ONE, "a", acknowledged, 2)
             judge(store, acknowledged)
             assert len(acknowledged) == 2 + 5
+
+
+def test_a_deletion_that_stops_or_comes_late_deletes_the_group_that_was_meant() -> None:
+    def delete(stops: Stops) -> None:
+        before = Groups(stops.inner).find(NAME) or Groups(stops.inner).create(NAME, b"configuration")
+        with suppress(StateMoved):
+            Groups(cast("ObjectStore", stops)).delete(NAME, before)
+
+    for at in stops_of(delete):
+        for dies in (False, True):
+            store = new_store()
+
+            def others(store: ObjectStore = store, dies: bool = dies) -> None:
+                groups = Groups(store)
+                if (before := groups.find(NAME)) is not None:
+                    assert groups.delete(NAME, before)
+                opened(store).append(OTHER, 1, b"new", 0)
+                if dies:
+                    raise Killed
+
+            with suppress(Killed):
+                delete(Stops(store, at, others))
+            assert contents(store) == b"new"
 
 
 @pytest.mark.usefixtures("short_epochs")
