@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from streamvault import append_streams, copy_stream, export_stream, join_streams
 from streamvault.common.errors import Conflict, Damaged, Failed
+from streamvault.concat.planning import Stretch
 from streamvault.runner.runner import TaskFailed
 from streamvault.sources.identity import AnotherSource
 from streamvault.streamstore.errors import RequestFailed
@@ -212,6 +213,29 @@ def test_bytes_that_a_killed_run_had_not_compared_are_compared(
     flip_byte(vault)
     run(keyed, f"file://{vault}/scope/source")
     assert keyed.by_key(into) == keyed.expected(("target", range(before)), ("source", range(30)))
+
+
+@pytest.mark.parametrize("run", [append, join])
+def test_transaction_with_other_bytes_is_not_gone_on_with(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]
+) -> None:
+    """A killed run has appended what it read of a source that was damaged between its two readings."""
+    monkeypatch.setattr("streamvault.concat.planning.MAX_BLOCK_BYTES", 16)
+    real = Stretch.blocks
+
+    def damaged(self: Stretch, window: int) -> Iterator[bytes]:
+        for block in real(self, window):
+            yield bytes(byte ^ 1 for byte in block)
+        killed()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Stretch, "blocks", damaged)
+        leave_leases(patched)
+        with pytest.raises(TaskFailed):
+            run(keyed, keyed.uri("one"))
+    run(keyed, keyed.uri("one"))
+    into, before = ("target", 10) if run is append else ("new", 0)
+    assert keyed.by_key(into) == keyed.expected(("target", range(before)), ("one", range(30)))
 
 
 @pytest.mark.parametrize("run", [append, join, copy_range, copy_events])
