@@ -120,7 +120,7 @@ class ServedArchive:
         self._noted: dict[str, Generation] = {}
         self._learning: dict[_Key, threading.Lock] = {}
         self._lock, self._looking = threading.Lock(), threading.Lock()
-        self.learned = 0
+        self.learned, self._problem = 0, ""
         self.now = self._look()
 
     def held(self, now: Moment, segment: SegmentId, offset: int) -> memoryview | None:
@@ -155,12 +155,16 @@ class ServedArchive:
             return self.now is not before
 
     def refresh(self) -> bool:
-        """Do the same; if the archive cannot be read, what was served goes on."""
+        """Do the same; if the archive cannot be read, what was served goes on, and the log says so once."""
         try:
-            return self._generation is None and self.renewed()
+            found = self._generation is None and self.renewed()
         except Problem as error:
-            _log.warning("%s", error)
+            if str(error) != self._problem:
+                _log.warning("%s", error)
+            self._problem = str(error)
             return False
+        self._problem = ""
+        return found
 
     def _look(self) -> Moment:
         if self._generation is not None:

@@ -149,6 +149,22 @@ def test_a_gap_is_an_error_and_no_truncation(vault: Vault, tmp_path: Any) -> Non
     cache.close()
 
 
+def test_an_archive_that_cannot_be_read_any_more_is_in_the_log_once(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    vault.export("chunks")
+    cache = BlockCache(LEAST_CACHE)
+    served = ServedArchive(vault.archive, cache)
+
+    def fails() -> None:
+        raise Failed("the archive was deleted")
+
+    monkeypatch.setattr(served, "_look", fails)
+    assert not any(served.refresh() for _ in range(3))
+    assert [one.getMessage() for one in caplog.records] == ["the archive was deleted"]
+    cache.close()
+
+
 def test_groups_in_memory_are_bounded_and_those_deleted_make_room() -> None:
     groups = groups_in_memory(600_000)
     group = groups.create(GROUP, b"a")
