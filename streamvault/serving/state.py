@@ -153,9 +153,13 @@ def _decode(body: bytes, where: str) -> tuple[dict[str, Any], bytes]:
         head = json.loads(line)
         if head.pop("version") == 1:
             return head, data
-    except (ValueError, KeyError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise Damaged("this is no state of a reader group that this version reads", where=where)
+    raise _not_readable(where)
+
+
+def _not_readable(where: str) -> Damaged:
+    return Damaged("this is no state of a reader group that this version reads", where=where)
 
 
 class _Log:
@@ -258,8 +262,12 @@ class _Log:
                 continue
             for body in bodies:
                 head, data = _decode(body, self.where)
-                tokens.add(head["token"])
-                state.apply(head, data, len(body))
+                try:
+                    tokens.add(head["token"])
+                    state.apply(head, data, len(body))
+                except (KeyError, TypeError, ValueError):
+                    self._state = None
+                    raise _not_readable(self.where) from None
                 if state.is_full:
                     break
             if not state.is_full:
@@ -295,7 +303,13 @@ class _Log:
             head, held = _decode(self._store.get(key), f"{self._store.uri}/{key}")
         except NoSuchObject:
             return
-        self._state = _State(**head, held=bytearray(held))
+        try:
+            found = _State(**head, held=bytearray(held))
+        except TypeError:
+            found = _State()
+        if self._snapshot(found.epoch) != key:
+            raise _not_readable(f"{self._store.uri}/{key}")
+        self._state = found
 
     def _begin_epoch(self, state: _State) -> None:
         """Write the snapshot of a full epoch, then delete what is before it. The state goes on in the next one."""

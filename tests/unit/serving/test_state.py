@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from obstore.store import MemoryStore
 
+from streamvault.common.errors import Damaged
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectStore, ObjectStoreUnavailable
 from streamvault.objectstore.uri import RootAddress
@@ -239,6 +240,20 @@ def test_a_deletion_that_stops_or_comes_late_deletes_the_group_that_was_meant() 
 
 
 @pytest.mark.usefixtures("short_epochs")
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b"[1]\n", b'{"version": 1}\n', b'{"version": 2}\n', b'{"version": 1, "token": []}\n']
+)
+@pytest.mark.parametrize("kind", ["entries/0000000000/0000000001", "snapshots/0000000001"])
+def test_a_damaged_state_is_an_error_that_names_it(kind: str, body: bytes) -> None:
+    store = new_store()
+    opened(store)
+    store.put(f"{NAME}/{kind}", body)
+    groups = Groups(store)
+    for _ in range(2):
+        with pytest.raises(Damaged, match="no state of a reader group that this version reads"):
+            groups.find(NAME)
+
+
 def test_two_late_servers_do_not_read_each_others_entries() -> None:
     store = new_store()
     late, later = opened(store), opened(store)
