@@ -236,7 +236,7 @@ class ControllerCalls:
             return NotFound(details)
         where = self._settings.uri
         if code in _REFUSED:
-            what = f"Pravega denied {method}"
+            what = f"Pravega denied {method}" + (f" ({details})" if details else "")
             user = self._settings.username
             todo = f"Check the permissions of user {user}." if user else "Set PRAVEGA_USERNAME and PRAVEGA_PASSWORD."
             if method in _NEEDED:

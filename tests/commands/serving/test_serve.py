@@ -181,7 +181,7 @@ def test_writes_are_refused_and_nothing_says_that_the_stream_is_sealed(small: Va
             lambda: store.scale(NAME, [SEGMENT], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]),
             lambda: store.transactions().begin(NAME, 10),
         ):
-            with pytest.raises(AccessDenied):
+            with pytest.raises(AccessDenied, match=r"\(this is an archive, which is read only\)"):
                 change()
         with pytest.raises(RequestFailed, match="does not support TruncateSegment"):
             store.truncate_segment(NAME, SEGMENT, 1)
