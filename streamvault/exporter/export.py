@@ -167,7 +167,7 @@ def export_next(
     with export.source.open() as store:
         options = with_ends(export.options, store, export.name)
         if dry_run:
-            return _rehearse(export, store, options, began)
+            return _rehearse(archive, store, options, began, export.registry)
         plan_began = time.monotonic()
         planned = settle_plan(archive, store, options, export.registry)
         warnings = [
@@ -278,9 +278,10 @@ def _unchanged(
     )
 
 
-def _rehearse(export: Export, store: StreamStore, options: ExportOptions, began: float) -> ExportReport:
-    archive = export.archive()
-    drafted = draft_plan(archive, store, options, export.registry)
+def _rehearse(
+    archive: Archive, store: StreamStore, options: ExportOptions, began: float, registry: RegistryGroup | None
+) -> ExportReport:
+    drafted = draft_plan(archive, store, options, registry)
     _check_window(drafted, options)
     plan, newest = drafted.plan, drafted.newest
     parts, exact = estimate_parts(store, plan, options.largest_event) if plan else ([], True)

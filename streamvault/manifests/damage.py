@@ -185,17 +185,35 @@ def read_blocks(part: ArchivedPart, window: int = WINDOW_BYTES) -> Iterator[byte
         return
     if part.start >= part.end:
         return
-    checksums = base64.b64decode(with_block_checksums(part, window).row.block_checksums)
+    part = with_block_checksums(part, window)
     first, last = (part.start - row.start) // BLOCK_BYTES, -(-(part.end - row.start) // BLOCK_BYTES)
     at, end = row.start + first * BLOCK_BYTES, min(row.start + last * BLOCK_BYTES, row.end)
-    blocks = open_reader(part.layout).read_range(part.place, row, at, end, window)
-    for number, block in enumerate(in_blocks(blocks, BLOCK_BYTES), first):
+    read = open_reader(part.layout).read_range(part.place, row, at, end, window)
+    for block in compared_blocks(part, read, at, end):
+        yield memoryview(block)[max(part.start - at, 0) : part.end - at]
+        at += len(block)
+
+
+def compared_blocks(part: ArchivedPart, read: Iterable[bytes | memoryview], at: int, end: int) -> Iterator[bytearray]:
+    """Yield what is read of a range in its blocks, each once it has been compared with its checksum.
+
+    Args:
+        part: a part of the range, which has the checksums of its blocks.
+        read: the bytes from ``at``, where a block begins, to ``end``, where one ends.
+        at: offset of the first of these bytes.
+        end: offset after the last one.
+
+    Raises:
+        DigestMismatch: a block differs, or bytes are missing.
+    """
+    checksums = base64.b64decode(part.row.block_checksums)
+    for number, block in enumerate(in_blocks(read, BLOCK_BYTES), (at - part.row.start) // BLOCK_BYTES):
         noted = checksums[number * CHECKSUM_BYTES : (number + 1) * CHECKSUM_BYTES]
         if crc64nvme(block) != base64.b64encode(noted).decode():
             raise damaged_range(part)
         task_progress().read(len(block))
-        yield memoryview(block)[max(part.start - at, 0) : part.end - at]
         at += len(block)
+        yield block
     if at != end:
         raise damaged_range(part)
 

@@ -7,17 +7,16 @@ before its first byte is handed out, which yields the checksums with which its b
 
 from __future__ import annotations
 
-import base64
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts import archived_range
-from streamvault.layouts.archived_range import CHECKSUM_BYTES, ArchivedRange, BlockChecksums
+from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
-from streamvault.manifests.damage import ArchivedPart, damaged_range, in_blocks, read_blocks, read_verified
+from streamvault.manifests.damage import ArchivedPart, compared_blocks, in_blocks, read_blocks, read_verified
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES
@@ -78,15 +77,8 @@ def compared_block(known: KnownRange, number: int) -> memoryview:
     # only the block's objects are listed, as the range's chain is known
     low, high = edges[bisect_right(edges, start) - 1], edges[bisect_left(edges, end)]
     held = replace(row, start=low, end=high, digest="", block_checksums="")
-    block = _joined(open_reader(part.layout).read_range(part.place, held, start, end, WINDOW_BYTES))
-    found = BlockChecksums()
-    found.update(block)
-    checksums = base64.b64decode(found.finish()[1])
-    first = number * (BLOCK_BYTES // archived_range.BLOCK_BYTES) * CHECKSUM_BYTES
-    noted = base64.b64decode(row.block_checksums)[first : first + len(checksums)]
-    if len(block) != end - start or checksums != noted:
-        raise damaged_range(part)
-    return block
+    read = open_reader(part.layout).read_range(part.place, held, start, end, WINDOW_BYTES)
+    return _joined(compared_blocks(part, read, start, end))
 
 
 def learn(part: ArchivedPart, room: Room, first: int = 0) -> Learned:
@@ -118,6 +110,6 @@ def learn(part: ArchivedPart, room: Room, first: int = 0) -> Learned:
     return Learned(KnownRange(learned, edges), kept)
 
 
-def _joined(parts: Iterator[bytes | memoryview]) -> memoryview:
+def _joined(parts: Iterable[bytes | bytearray | memoryview]) -> memoryview:
     found = list(parts)
     return memoryview(found[0] if len(found) == 1 else b"".join(found))
