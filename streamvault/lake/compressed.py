@@ -1,4 +1,4 @@
-"""Compressed records, which are expanded in bounded memory: events must not fill it."""
+"""Decompresses records in bounded memory, whatever an event claims to expand to."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pyarrow as pa
 from streamvault.lake.payloads import NotDecoded, varint
 
 LEAST_RECORD, MOST_RATIO, MOST_RECORD = 4096, 100, 64 * 1024 * 1024
-"""A compressed record may have so many bytes, and this many for each of its own, up to the most."""
+"""A record may expand to `LEAST_RECORD` bytes and `MOST_RATIO` for each compressed one, at most to `MOST_RECORD`."""
 
 
 def expanded(expand: Callable[[bytes, int], bytes], data: bytes) -> bytes:
-    """Return the record that some bytes are of.
+    """Decompress a record.
 
     Args:
         expand: one of the functions of this module.
-        data: the bytes.
+        data: the compressed bytes.
 
     Raises:
-        NotDecoded: they are not compressed so, or too well.
+        NotDecoded: the bytes are not valid, or expand to too many.
     """
     most = min(LEAST_RECORD + MOST_RATIO * len(data), max(MOST_RECORD, len(data)))
     try:
@@ -32,12 +32,12 @@ def expanded(expand: Callable[[bytes, int], bytes], data: bytes) -> bytes:
 
 
 def of_gzip(data: bytes, most: int) -> bytes:
-    """Expand gzip, given the most bytes that may come of it; see `expanded`."""
+    """Decompress gzip to at most so many bytes; see `expanded`."""
     return _of_zlib(data, most, 31)
 
 
 def of_deflate(data: bytes, most: int) -> bytes:
-    """Expand bare deflate, see `of_gzip`."""
+    """Decompress raw deflate, see `of_gzip`."""
     return _of_zlib(data, most, -15)
 
 
@@ -47,7 +47,7 @@ def _of_zlib(data: bytes, most: int, wbits: int) -> bytes:
 
 
 def of_bzip2(data: bytes, most: int) -> bytes:
-    """Expand bzip2, see `of_gzip`."""
+    """Decompress bzip2, see `of_gzip`."""
     unzip = bz2.BZ2Decompressor()
     return _whole(unzip.decompress(data, most), unzip.eof, unzip.unused_data)
 
@@ -59,7 +59,7 @@ def _whole(found: bytes, eof: bool, rest: bytes) -> bytes:
 
 
 def of_snappy(data: bytes, most: int) -> bytes:
-    """Expand Snappy's plain format, see `of_gzip`."""
+    """Decompress Snappy's raw format, see `of_gzip`."""
     size, _ = varint(data, 0)
     if size > most:
         raise NotDecoded("it is suspiciously large")
@@ -67,7 +67,7 @@ def of_snappy(data: bytes, most: int) -> bytes:
 
 
 def of_summed_snappy(data: bytes, most: int) -> bytes:
-    """Expand Snappy with the CRC-32 of what it is of behind it, as Avro files have it; see `of_gzip`."""
+    """Decompress Snappy followed by the CRC-32 of the decompressed data, as in Avro files; see `of_gzip`."""
     found = of_snappy(data[:-4], most)
     if data[-4:] != zlib.crc32(found).to_bytes(4, "big"):
         raise NotDecoded("its checksum is wrong")
@@ -75,7 +75,7 @@ def of_summed_snappy(data: bytes, most: int) -> bytes:
 
 
 def of_zstandard(data: bytes, most: int) -> bytes:
-    """Expand Zstandard, see `of_gzip`."""
+    """Decompress Zstandard, see `of_gzip`."""
     import zstandard  # noqa: PLC0415
 
     with zstandard.ZstdDecompressor(max_window_size=MOST_RECORD).stream_reader(data) as reader:

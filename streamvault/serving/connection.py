@@ -39,10 +39,10 @@ MOST_READS = 1024
 """Reads of one connection that may wait at once; a client has one for each segment."""
 
 SLOW_SECONDS = 60.0
-"""A client that takes nothing, or stops within a frame, for so long is given up."""
+"""A client that reads nothing, or stops within a frame, for so long is disconnected."""
 
 SILENT_SECONDS = 600.0
-"""And so is one that says nothing, not even that it is alive, and waits for nothing."""
+"""So is one that sends nothing, not even a keep-alive, and has no read pending."""
 
 _APPENDS = {
     kind.code for kind in (wire.AppendBlock, wire.AppendBlockEnd, wire.ConditionalAppend, wire.ConditionalBlockEnd)

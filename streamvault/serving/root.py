@@ -34,7 +34,7 @@ def open_groups(root: str, limit: int, archives: Iterable[str]) -> Groups:
 
     Raises:
         Usage: there are archives at the root, or it is in one: deleting these would delete states.
-        Failed: the root does not create only, so two servers would overwrite what the other acknowledges.
+        Failed: its writes are not create-only, so one server would overwrite what another has acknowledged.
         ObjectStoreError: it cannot be reached, listed, written, or deleted from.
     """
     address = RootAddress.parse(root)
