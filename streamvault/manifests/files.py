@@ -28,6 +28,8 @@ from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
 TRIES = 6
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 1.6
+UNSUPPORTED = "unsupported"
+"""The kind of a validation error by which a newer release's file is recognized."""
 
 
 def decide(store: ObjectStore, key: str, data: bytes) -> tuple[bytes, bool]:
@@ -152,8 +154,9 @@ def decode(model: type[F], data: bytes, where: str) -> F:
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "json_invalid":
             raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(first['msg'])}") from None
-        if place == "format" and first["type"] == "literal_error":
-            raise Damaged("unsupported format version", where=where, todo="Use a newer release.") from None
+        if first["type"] == UNSUPPORTED or (place == "format" and first["type"] == "literal_error"):
+            what = first["msg"] if first["type"] == UNSUPPORTED else "unsupported format version"
+            raise Damaged(one_line(what), where=where, todo="Use a newer release.") from None
         problem = one_line(f"{place}: {first['msg']}" if place else first["msg"])
         raise Damaged("not a valid file", where=f"{where}: {problem}") from None
     except ValueError as error:

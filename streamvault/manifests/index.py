@@ -20,7 +20,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain, count, islice, pairwise, repeat
+from itertools import accumulate, chain, islice, pairwise, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -292,7 +292,7 @@ def decode_ranges(
             what = f"the index of ranges has digests of an unsupported algorithm ({one_line(digest.decode())})"
             raise Damaged(what, where=where, todo="Use a newer release.")
         _check_size(data, max_rows, where)
-        checksums, blocks = _checksums(metadata, where), _Blocks(metadata, where)
+        checksums, blocks = _checksums(metadata, file.metadata.num_rows, where), _Blocks(metadata, where)
         last: ArchivedRange | None = None
         for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
             _check_names(batch.column(0), where)
@@ -334,18 +334,20 @@ def _check_names(column: pa.DictionaryArray, where: str) -> None:
         raise Damaged("an index of ranges names an invalid segment", where=where)
 
 
-def _checksums(metadata: Mapping[bytes, bytes], where: str) -> Iterator[str]:
-    """Yield the checksum of each row, and nothing but empty ones after the last."""
-    for number in count():
-        held = metadata.get(CHECKSUMS.format(number).encode(), b"").decode()
-        if len(held) % len(UNKNOWN_CHECKSUM) or len(held) > BATCH_ROWS * len(UNKNOWN_CHECKSUM):
+def _checksums(metadata: Mapping[bytes, bytes], rows: int, where: str) -> Iterator[str]:
+    """Yield the checksum of each of so many rows."""
+    for first in range(0, rows, BATCH_ROWS):
+        size = min(rows - first, BATCH_ROWS)
+        held = metadata.get(CHECKSUMS.format(first // BATCH_ROWS).encode(), b"").decode()
+        if len(held) not in {0, size * len(UNKNOWN_CHECKSUM)}:
             raise Damaged("an index of ranges has invalid checksums", where=where)
         for at in range(0, len(held), len(UNKNOWN_CHECKSUM)):
             one = held[at : at + len(UNKNOWN_CHECKSUM)]
             if one != UNKNOWN_CHECKSUM and not _CHECKSUM.fullmatch(one):
                 raise Damaged("an index of ranges has an invalid checksum", where=f"{where}: {one_line(one)}")
             yield "" if one == UNKNOWN_CHECKSUM else one
-        yield from repeat("", BATCH_ROWS - len(held) // len(UNKNOWN_CHECKSUM))
+        if not held:
+            yield from repeat("", size)
 
 
 class _Blocks:

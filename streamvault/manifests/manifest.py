@@ -14,13 +14,15 @@ from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from streamvault.common.errors import Usage
 from streamvault.common.report import charts_of, html_of
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
 from streamvault.manifests.files import (
+    UNSUPPORTED,
     Count,
     Cut,
     Digest,
@@ -335,6 +337,18 @@ class Replaced(Model):
     reader_groups: tuple[GroupEntry, ...] | None = None
 
 
+FEATURES: frozenset[str] = frozenset()
+"""The features that this release knows."""
+
+
+def _known(feature: str) -> str:
+    if feature not in FEATURES:
+        raise PydanticCustomError(UNSUPPORTED, "unsupported feature {name}", {"name": repr(feature[:100])})
+    return feature
+
+
+Feature = Annotated[str, AfterValidator(_known)]
+
 _NOT_ITS_IDENTITY = frozenset({"layout", "compression", "reader_groups", "line", "schemas"})
 
 
@@ -345,7 +359,7 @@ class GenerationModel(File):
     its epochs and `witness`: the last bytes before the cut `to` of each segment that the source still had.
     `reader_groups` are those of its scope that read it; None if they were not asked for. `line` is the name of the
     archive's line, empty for a stream's first archive; None in archives of earlier releases. `schemas` are those by
-    which its events are decoded; None if they were not asked for.
+    which its events are decoded; None if they were not asked for. `features` are what a reader must know.
     """
 
     format: Literal[1]
@@ -366,6 +380,7 @@ class GenerationModel(File):
     reader_groups: tuple[GroupEntry, ...] | None = None
     line: Annotated[str, Field(max_length=64)] | None = None
     schemas: SchemaGroup | None = None
+    features: tuple[Feature, ...] = ()
 
     def in_common(self) -> dict[str, Any]:
         """Return the common fields of a generation's plan and manifest, by name."""
@@ -399,7 +414,7 @@ class GenerationModel(File):
         `content` is left out if it is events, and `reader_groups` if they were not asked for, as in archives of earlier
         releases.
         """
-        left_out = {name for name in ("replaces", "index") if not getattr(self, name, None)}
+        left_out = {name for name in ("replaces", "index", "features") if not getattr(self, name, None)}
         left_out |= {"content"} if self.content == "events" else set()
         left_out |= {name for name in ("line", "schemas") if getattr(self, name) is None}
         document: dict[str, Any] = {name: value for name, value in super().document().items() if name not in left_out}

@@ -10,7 +10,7 @@ visible to producers in other processes; write offset minus start offset is outs
 
 An entry is an event whose payload is a small head and what was put in. The head, big-endian: uint8 version = 1, uint64
 time of the put (microseconds since 1970, UTC), 16 bytes that name the entry (a random UUID), uint32 CRC-32 of these 25
-bytes and of the content. See docs/reference/format.md.
+bytes and of the content. See docs/reference/format-queue.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -34,3 +35,18 @@ def go_program(module: str, version: str) -> Path:
         run_tool([*go_command(), "install", f"{module}@{version}"], timeout=BUILD_TIMEOUT, env=environment)
 
     return cached(f"{name}-{version}", build) / name
+
+
+def go_build(source: Path) -> Path:
+    """The program of a Go module in a folder, built now if it isn't in the cache.
+
+    Raises:
+        Unavailable: it can't be built.
+    """
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(source.iterdir()))).hexdigest()[:16]
+
+    def build(folder: Path) -> None:
+        command = [*go_command(), "-C", str(source), "build", "-o", str(folder / source.name), "."]
+        run_tool(command, timeout=BUILD_TIMEOUT, env={**os.environ, "CGO_ENABLED": "0"})
+
+    return cached(f"{source.name}-{digest}", build) / source.name
