@@ -37,7 +37,7 @@ from streamvault.runner.opening import open_runner
 from streamvault.runner.runner import Runner
 from streamvault.sources.archive_comparison import StillHeld, check_gaps, held_below
 from streamvault.sources.identity import check_same_stream, check_witness
-from streamvault.sources.proof import SegmentChain, prove_all
+from streamvault.sources.proof import SegmentChain, spans_to_run
 from streamvault.sources.reader import LargeEventReader, NotEvents, RunReader, read_range
 from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream
@@ -333,18 +333,16 @@ class ExportRun:
         self._target = self._archive.address.probe(total - done)
         place, generation = self._archive.place, self._plan.span
 
-        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
+        def decide(segment: SegmentId, row: FinishedSpan) -> FinishedSpan:
+            return leave_row(place, generation, segment, row, attempt=self._attempt)
+
+        for spans in spans_to_run(self._chains, decide):
             tasks = [self._task(segment, span) for segment, span in spans]
             for _, result in runner.run(export_range, tasks, progress):
                 self._seen.update(one.of_segment(result.segment) for one in result.read)
                 if result.row is not None:
                     progress.advance(result.row.events, result.row.bytes)
-                yield result.segment, result.row
-
-        def decide(segment: SegmentId, row: FinishedSpan) -> FinishedSpan:
-            return leave_row(place, generation, segment, row, attempt=self._attempt)
-
-        prove_all(self._chains, run, decide)
+                    self._chains[result.segment].add(result.row)
 
     def _read_rows(self) -> int:
         """Read the rows of earlier runs; return the number of bytes they cover."""

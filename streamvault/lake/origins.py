@@ -31,10 +31,10 @@ from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import Generation, by_segment
 from streamvault.manifests.manifest import GapEntry, Manifest, SchemaGroup, SegmentEntry
 from streamvault.manifests.merging import UNKNOWN, Merger, remainder_of
-from streamvault.manifests.plan import FinishedSpan, Plan
+from streamvault.manifests.plan import Plan
 from streamvault.runner.runner import Runner
 from streamvault.sources.identity import check_same_stream
-from streamvault.sources.proof import SegmentChain, prove_all
+from streamvault.sources.proof import SegmentChain, spans_to_run
 from streamvault.sources.reader import estimate_events, find_range
 from streamvault.sources.sources import ArchiveState
 from streamvault.sources.spans import SegmentSpan, Span, spans_of
@@ -276,7 +276,8 @@ class StreamOrigin(Origin):
         if not chains:
             return draft
 
-        def run(spans: Sequence[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan | None]]:
+        progress.begin("finding file boundaries", sum(chain.end - chain.start for chain in chains.values()))
+        for spans in spans_to_run(chains):
             tasks = [
                 SegmentSpan(self._address, self.stream, segment, chains[segment].end, span, self._largest)
                 for segment, span in spans
@@ -284,10 +285,7 @@ class StreamOrigin(Origin):
             for index, row in runner.run(find_range, tasks, progress=progress):
                 if row is not None:
                     progress.advance(row.events, row.bytes)
-                yield spans[index][0], row
-
-        progress.begin("finding file boundaries", sum(chain.end - chain.start for chain in chains.values()))
-        prove_all(chains, run)
+                    chains[spans[index][0]].add(row)
         ranges: dict[str, Bounds] = dict(draft.ranges)
         gaps = list(draft.manifest.gaps)
         for segment, chain in chains.items():

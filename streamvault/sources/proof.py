@@ -8,7 +8,7 @@ moved again from the proved boundary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from streamvault.common.errors import Failed
@@ -17,8 +17,6 @@ from streamvault.manifests.plan import FinishedSpan, Gap, RangeEntry
 from streamvault.sources.spans import Span, span_of, spans_of
 from streamvault.streamstore.model import SegmentId
 
-Found = Iterable[tuple[SegmentId, FinishedSpan | None]]
-
 Decide = Callable[[SegmentId, FinishedSpan], FinishedSpan]
 
 
@@ -26,16 +24,15 @@ def _as_it_is(_: SegmentId, row: FinishedSpan) -> FinishedSpan:
     return row
 
 
-def prove_all(
-    chains: Mapping[SegmentId, SegmentChain],
-    run: Callable[[Sequence[tuple[SegmentId, Span]]], Found],
-    decide: Decide = _as_it_is,
-) -> None:
-    """Run spans until the ranges are proved to be contiguous from each segment's start to its end.
+def spans_to_run(
+    chains: Mapping[SegmentId, SegmentChain], decide: Decide = _as_it_is
+) -> Iterator[Sequence[tuple[SegmentId, Span]]]:
+    """Yield spans to run until the ranges are proved to be contiguous from each segment's start to its end.
+
+    Whoever runs them adds what they find to the chains before taking the next ones.
 
     Args:
         chains: the chains, with the ranges finished before.
-        run: runs spans; yields the result of each, in any order.
         decide: writes the row of a gap that follows from a later range, create-only; returns the row in the store. So
             concurrent runs agree on each step of a chain: the first decides.
 
@@ -44,9 +41,7 @@ def prove_all(
     """
     spans = list(_first_spans(chains, decide))
     while spans:
-        for segment, row in run(spans):
-            if row is not None:
-                chains[segment].add(row)
+        yield spans
         spans = [
             (segment, span)
             for segment, chain in chains.items()
@@ -94,7 +89,7 @@ class SegmentChain:
         """Follow the chain as far as possible; return the next span to run, from a known boundary, or None at the end.
 
         Args:
-            decide: as for `prove_all`.
+            decide: as for `spans_to_run`.
 
         Raises:
             Failed: a range ends beyond the segment's end (the cut lies inside an event).

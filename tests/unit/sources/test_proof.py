@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamvault.common.errors import Failed
 from streamvault.manifests.plan import FinishedSpan
-from streamvault.sources.proof import SegmentChain, prove_all
+from streamvault.sources.proof import SegmentChain, spans_to_run
 from streamvault.sources.spans import Span, span_of, spans_of
 from streamvault.streamstore.model import SegmentId
 from tests import archives as plans
@@ -72,12 +71,10 @@ def test_what_is_left_begins_at_a_proved_boundary() -> None:
     chain.add(row(0, 120))
     asked = []
 
-    def run(spans: Iterable[tuple[SegmentId, Span]]) -> Iterator[tuple[SegmentId, FinishedSpan]]:
-        for segment, span in spans:
+    for spans in spans_to_run({SegmentId(0, 0): chain}, lambda _, gap: gap):
+        for _, span in spans:
             asked.append(span)
-            yield segment, row(span.low, span.high)
-
-    prove_all({SegmentId(0, 0): chain}, run, lambda _, gap: gap)
+            chain.add(row(span.low, span.high))
     assert asked == [Span(120, 200, known=True), Span(200, 300, known=False)]
 
 
