@@ -318,6 +318,9 @@ def read_archive(
     to_cut: str | Mapping[str, int] | PathLike[str] | None = ...,
     generation: int | None = ...,
     unverified: bool = ...,
+    decode: Literal['registry'] | None = ...,
+    registry: str | None = ...,
+    group: str | None = ...,
 ) -> ArrowEvents: ...
 
 def release_archive(
@@ -492,8 +495,6 @@ def write_table(
     source: str | PathLike[str],
     *,
     catalog: str | None = ...,
-    registry: str | None = ...,
-    group: str | None = ...,
     projection: bool = ...,
     columns: Literal['add', 'keep'] | None = ...,
     target_size: int | str | None = ...,
@@ -507,6 +508,8 @@ def write_table(
     event_time: str | None = ...,
     raw: bool = ...,
     root: str | PathLike[str] | None = ...,
+    registry: str | None = ...,
+    group: str | None = ...,
     master: str = ...,
     dry_run: bool = ...,
     progress: Progress | None = ...,

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.registry import columns_of
-from streamvault.lake.table import ERROR, TableOptions, arrow_type
+from streamvault.lake.reports import ERROR
+from streamvault.lake.table import TableOptions, arrow_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
 from testkit.schema_histories import request
 from testkit.servers.availability import Unavailable

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator
+from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 from streamvault.cli.options import ArchiveArgument, argument, option
 from streamvault.cli.running import Command
 from streamvault.common.errors import Usage
-from streamvault.lake.reports import CatOptions, ReadOptions
+from streamvault.common.units import count_text
+from streamvault.lake.reports import ERROR, CatOptions, ReadOptions
 from streamvault.manifests.options import GetOptions
 
 if TYPE_CHECKING:
@@ -79,11 +82,27 @@ def cat(
         raise Usage("--limit must be at least 0", where=str(limit))
     as_json = command.as_json
     is_raw = form is not Format.JSONL and not as_json
-    columns = None if is_raw else ["pointer", "epoch", "segment", "offset", "length", "payload"]
-    given = ReadOptions(**options.keywords(), columns=columns or ["payload"])
-    batches = _first(iter(command.run(read_archive, archive, given)), limit)
+    if is_raw and options.decode:
+        raise Usage("--decode requires --format jsonl or --json", todo="Add one of them.")
+    given = ReadOptions(**options.keywords(), columns=["payload"] if is_raw else [*_OWN, "payload"])
+    events = command.run(read_archive, archive, given)
+    for warning in events.warnings:
+        command.progress.warn(warning)
+    batches = _first(iter(events), limit)
+    if options.decode:
+        batches = _counted(batches, command)
     for piece in _as_one_object(archive, batches) if as_json else map(_WRITERS[form], batches):
         command.results.raw(piece)
+
+
+def _counted(batches: Iterator[pa.RecordBatch], command: Command) -> Iterator[pa.RecordBatch]:
+    """Yield the batches; then warn of events that could not be decoded."""
+    undecoded = 0
+    for batch in batches:
+        undecoded += len(batch) - batch.column(ERROR).null_count
+        yield batch
+    if undecoded:
+        command.progress.warn(f"{count_text(undecoded, 'event')} could not be decoded as a whole; 'error' says why")
 
 
 def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -100,25 +119,51 @@ def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.
 
 
 def _as_lines(batch: pa.RecordBatch) -> bytes:
-    return b"".join(line + b"\n" for line in map(_line, batch.to_pylist()))
+    return b"".join(line + b"\n" for line in map(_line, batch.to_pylist(maps_as_pydicts="lossy")))
 
 
 def _as_one_object(archive: str, pieces: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     yield b'{"archive": ' + json.dumps(archive).encode() + b', "events": ['
     comma = b""
     for batch in pieces:
-        yield comma + b", ".join(map(_line, batch.to_pylist()))
+        yield comma + b", ".join(map(_line, batch.to_pylist(maps_as_pydicts="lossy")))
         comma = b", "
     yield b"]}\n"
 
 
+_OWN = ("pointer", "epoch", "segment", "offset", "length")
+"""The columns of an event itself that are written."""
+
+
 def _line(row: dict[str, Any]) -> bytes:
+    """Return an event as JSON: its payload, or its fields; if these are not all of it, both."""
     payload: bytes = row.pop("payload")
+    if ERROR in row:
+        error = row.pop(ERROR)
+        row["fields"] = {name: _plain(row.pop(name)) for name in list(row) if name not in _OWN}
+        if error is None:
+            return json.dumps(row, ensure_ascii=False).encode()
+        row["error"] = error
     try:
         row["text"] = payload.decode()
     except UnicodeDecodeError:
         row["base64"] = base64.b64encode(payload).decode()
     return json.dumps(row, ensure_ascii=False).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: bytes in base64; times, decimals, NaN and infinities as text."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime):
+        return value.isoformat() + "Z"
+    if value is None or isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return str(value)
 
 
 def _raw(batch: pa.RecordBatch) -> bytes:

@@ -16,11 +16,9 @@ from streamvault.lake.framing import FramedPayloads, with_hints
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.payloads import PayloadParser, also, as_time, convert_each, not_times
 from streamvault.lake.registry import RegisteredPayloads
-from streamvault.lake.table import ERROR, EVENT_TIME, TableColumn, TableOptions, arrow_type, misfit
+from streamvault.lake.reports import ERROR
+from streamvault.lake.table import EVENT_TIME, MAX_TEXT, TableColumn, TableOptions, arrow_type, misfit
 from streamvault.manifests.manifest import SchemaGroup
-
-MAX_TEXT = 300
-"""Maximum characters of a recorded error."""
 
 
 @lru_cache(maxsize=8)

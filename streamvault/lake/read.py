@@ -189,12 +189,18 @@ class ArrowEvents:
         schema: its columns.
         read: returns its batches.
 
+        warnings: what of the events' schemas cannot be used.
+
     Attributes:
         schema: its columns.
+        warnings: as given.
     """
 
-    def __init__(self, schema: pa.Schema, read: Callable[[], Generator[pa.RecordBatch, None, None]]) -> None:
+    def __init__(
+        self, schema: pa.Schema, read: Callable[[], Iterator[pa.RecordBatch]], warnings: tuple[str, ...] = ()
+    ) -> None:
         self.schema = schema
+        self.warnings = warnings
         self._read = read
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -235,6 +241,10 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
         generation: read up to this generation; None for the newest.
         columns: which of ``scope, stream, epoch, segment, offset, length, pointer, payload`` to compute, in this order;
             None for all.
+        decode: ``"registry"`` adds a column for each field of the schemas by which Pravega's serializers have encoded
+            the events, and ``_error``, which says what could not be decoded; None adds none.
+        registry: URL of Pravega's Schema Registry; None for the schemas that the archive has noted.
+        group: the events' group there; None for that of the noted schemas, or the stream's name.
         window: maximum data to buffer in memory (bytes).
         unverified: return events as they are read. A range that is read to its end is compared there, and an error is
             raised if it differs; one that is not is not compared.
@@ -242,7 +252,8 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
     Raises:
         NoSuchArchive: there is no archive, or not that generation.
         InvalidCut: a cut is not valid for this archive.
-        Usage: an unknown column, or the archive is of a byte stream.
+        Usage: an unknown column, or the archive is of a byte stream; or nothing says how the events are encoded.
+        RegistryFailed: the registry cannot be reached.
         Damaged: the manifests are not valid; while batches are read: an object is missing or changed. The error says
             how many events of the damaged range were returned before.
         Overtaken: while batches are read: a range expired, or was merged after some of its events were returned.
@@ -262,7 +273,20 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
             yield from read_part(source.stream, part, schema=schema, window=window, verify=verify, first=first)
             first = None
 
-    return ArrowEvents(schema, batches)
+    if options.decode is None:
+        return ArrowEvents(schema, batches)
+    from streamvault.lake.decoded import decoder_of, group_of  # noqa: PLC0415  (imports what decodes each format)
+
+    noted = (one.manifest.schemas for one in history.generations)
+    decoder = decoder_of(group_of(source.stream, noted, options.registry, options.group))
+    wanted = decoder.schema_with(schema)
+    if "payload" not in schema.names:
+        schema = schema.append(EVENT_SCHEMA.field("payload"))
+
+    def decoded() -> Iterator[pa.RecordBatch]:
+        return (decoder.decode(batch, wanted.names) for batch in batches())
+
+    return ArrowEvents(wanted, decoded, decoder.warnings)
 
 
 class Expired(Overtaken):

@@ -22,6 +22,9 @@ Framing = Literal["none", "pravega", "confluent", "avro"]
 Engine = Literal["athena", "trino", "hive", "spark", "duckdb"]
 ColumnChange = Literal["add", "keep"]
 
+ERROR = "_error"
+"""The column that says what of an event could not be decoded."""
+
 
 class DdlOptions(Options):
     """Which table, and what it is made of: the options of *ddl*, and some of those of *handoff*."""
@@ -54,16 +57,9 @@ class DdlOptions(Options):
     ] = None
 
 
-class HandoffOptions(DdlOptions, Distributed, Rehearsed):
-    """Options of *handoff*."""
+class RegistryOptions(Options):
+    """Where the schemas of events are."""
 
-    scoped: ClassVar = {"source": "stream or archive"}
-
-    catalog: Annotated[
-        str | None,
-        Field(description="glue, rest:URI, sql:URI or a name in PyIceberg's configuration."),
-        CommandLine(metavar="CATALOG"),
-    ] = None
     registry: Annotated[
         str | None,
         Field(description="Pravega's Schema Registry. [default: what the archive has noted]"),
@@ -73,6 +69,18 @@ class HandoffOptions(DdlOptions, Distributed, Rehearsed):
         str | None,
         Field(description="The events' group in the registry. [default: the stream's name]"),
         CommandLine(metavar="[NAMESPACE/]GROUP"),
+    ] = None
+
+
+class HandoffOptions(DdlOptions, RegistryOptions, Distributed, Rehearsed):
+    """Options of *handoff*."""
+
+    scoped: ClassVar = {"source": "stream or archive"}
+
+    catalog: Annotated[
+        str | None,
+        Field(description="glue, rest:URI, sql:URI or a name in PyIceberg's configuration."),
+        CommandLine(metavar="CATALOG"),
     ] = None
     projection: Annotated[
         bool, Field(description="Parquet in Glue: use partition projection instead of partitions.")
@@ -93,8 +101,8 @@ class HandoffOptions(DdlOptions, Distributed, Rehearsed):
     largest_event: LargestEvent = LARGEST_EVENT_BYTES
 
 
-class CatOptions(Options):
-    """Which events *cat* writes."""
+class CatOptions(RegistryOptions):
+    """Which events *cat* writes, and how they are decoded."""
 
     from_cut: FromCut = None
     to_cut: ToCut = None
@@ -107,6 +115,11 @@ class CatOptions(Options):
         bool,
         Field(description="Write events as they are read; a range read in full is verified only after its last event."),
     ] = False
+    decode: Annotated[
+        Literal["registry"] | None,
+        Field(description="Decode the payloads by the schemas of Pravega's Schema Registry; with jsonl or --json."),
+        CommandLine(environment=False),  # another command has an option of this name
+    ] = None
 
 
 class ReadOptions(CatOptions):

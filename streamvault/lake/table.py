@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.read import EVENT_SCHEMA
-from streamvault.lake.reports import Decode, Framing, TableFormat
+from streamvault.lake.reports import ERROR, Decode, Framing, TableFormat
 from streamvault.layouts.keys import table_options_key
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.files import File, Model, decide_file, find_file
@@ -270,7 +270,10 @@ def _split(text: str) -> list[str]:
 TimeUnit = Literal["s", "ms", "us", "ns"]
 OriginKind = Literal["archive", "stream"]
 
-GENERATION, ERROR, EVENT_TIME = "generation", "_error", "event_time"
+GENERATION, EVENT_TIME = "generation", "event_time"
+MAX_TEXT = 300
+"""Maximum characters of a recorded error."""
+
 _OF_ICEBERG = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
 """Names that Spark rejects in an Iceberg table."""
 

@@ -25,7 +25,8 @@ from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.payloads import integers
 from streamvault.lake.read import batch_of, event_blocks
-from streamvault.lake.table import ERROR, EVENT_TIME, GENERATION, TableOptions
+from streamvault.lake.reports import ERROR
+from streamvault.lake.table import EVENT_TIME, GENERATION, TableOptions
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import PlaceAddress, table_file_key

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from streamvault.lake.avro import avro_columns
 from streamvault.lake.decoding import decoded_columns
-from streamvault.lake.table import ERROR, TableOptions, Wanted, arrow_type, grown, hive_type, holds, wider_type
+from streamvault.lake.reports import ERROR
+from streamvault.lake.table import TableOptions, Wanted, arrow_type, grown, hive_type, holds, wider_type
 
 PLAIN = st.sampled_from(
     ["boolean", "int", "bigint", "float", "double", "string", "decimal(9,2)", "decimal(18,2)", "decimal(18,4)"]
