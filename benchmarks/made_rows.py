@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from streamvault.lake.read import event_batches
-from streamvault.spark.options import spark_schema
+from streamvault.spark.columns import spark_schema
 from streamvault.streamstore.framing import frame
 from streamvault.streamstore.model import SegmentId, StreamName
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -286,6 +288,17 @@ def forge_gaps(honest: Archive, forged: Archive) -> None:
         forged.store.put(forged.prefix + key, honest.store.get(honest.prefix + key, row.end - row.start))
     manifest = generation.manifest.model_copy(update={"gaps": gaps, "index": None})
     assert forged.commit(with_rows(manifest, kept, None, ""), kept)
+
+
+def publish_with(vault: Vault, **members: Any) -> None:
+    """Archive the stream in a folder, in one generation whose manifest has more members."""
+    with tempfile.TemporaryDirectory() as folder:
+        export_stream(vault.uri(), f"file://{folder}", layout="events", master="inline")
+        honest = Archive(RootAddress.parse(f"file://{folder}"), NAME).load(1)
+        shutil.copytree(f"{folder}/{NAME}/events", Path(vault.root.removeprefix("file://"), str(NAME), "events"))
+    archive = Archive(RootAddress.parse(vault.root), NAME)
+    manifest = honest.manifest.model_copy(update={"index": None, **members})
+    assert archive.commit(manifest, [row for rows in honest.rows.values() for row in rows])
 
 
 def before_a_decision(

@@ -43,7 +43,7 @@ from streamvault.manifests.files import seal
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
 from streamvault.objectstore.uri import RootAddress
-from testkit.small_archives import NAME, Vault, clear, merge
+from testkit.small_archives import NAME, Vault, clear, merge, publish_with
 from testkit.streams import make_byte_stream, payloads
 
 MIB = 1024 * 1024
@@ -207,18 +207,7 @@ def _schemas(vault: Making) -> None:
     vault.add(b"\x01\x00\x00\x00\x00\x0ahello")
     schema = base64.b64encode(b'{"type": "string"}').decode()
     entry = SchemaEntry(type="word", format="Avro", version=0, data=schema, encoding=0)
-    _publish_with(vault, schemas=SchemaGroup(group="words", entries=(entry,)))
-
-
-def _publish_with(vault: Making, **members: Any) -> None:
-    """Archive the stream in one generation whose manifest has more members."""
-    with tempfile.TemporaryDirectory() as folder:
-        export_stream(vault.uri(), f"file://{folder}", layout="events", master="inline")
-        honest = Archive(RootAddress.parse(f"file://{folder}"), NAME).load(1)
-        shutil.copytree(f"{folder}/{NAME}/events", Path(vault.root.removeprefix("file://"), str(NAME), "events"))
-    archive = Archive(RootAddress.parse(vault.root), NAME)
-    manifest = honest.manifest.model_copy(update={"index": None, **members})
-    assert archive.commit(manifest, [row for rows in honest.rows.values() for row in rows])
+    publish_with(vault, schemas=SchemaGroup(group="words", entries=(entry,)))
 
 
 def _noted(vault: Making) -> None:
@@ -238,7 +227,7 @@ def _checked(vault: Making) -> None:
 def _reader_groups(vault: Making) -> None:
     vault.create(1)
     vault.more(1)
-    _publish_with(vault, reader_groups=())
+    publish_with(vault, reader_groups=())
 
 
 VECTORS: Mapping[str, tuple[Callable[[Making], None], str]] = {

@@ -380,7 +380,7 @@ class GenerationModel(File):
     reader_groups: tuple[GroupEntry, ...] | None = None
     line: Annotated[str, Field(max_length=64)] | None = None
     schemas: SchemaGroup | None = None
-    features: tuple[Feature, ...] = ()
+    features: Annotated[tuple[Feature, ...], Field(repr=False)] = ()
 
     def in_common(self) -> dict[str, Any]:
         """Return the common fields of a generation's plan and manifest, by name."""

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
-from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Conflict
 from streamvault.lake.read import Expired, read_part
@@ -18,6 +17,7 @@ from streamvault.sources.archive_comparison import check_continues
 from streamvault.sources.identity import history_digest
 from streamvault.sources.sources import ArchiveSource, ArchiveState
 from streamvault.spark.batch_reader import PartPartition
+from streamvault.spark.columns import EventColumns
 from streamvault.spark.options import Reading
 from streamvault.spark.pravega_reader import (
     ARCHIVED,
@@ -47,11 +47,11 @@ class ArchiveFirstReader(PravegaStreamReader):
 
     Args:
         reading: the options.
-        schema: the columns that Spark requests.
+        columns: the columns that Spark requests.
     """
 
-    def __init__(self, reading: Reading, schema: StructType) -> None:
-        super().__init__(reading, schema)
+    def __init__(self, reading: Reading, columns: EventColumns) -> None:
+        super().__init__(reading, columns)
         self._source: ArchiveSource | None = None
         self._compared: tuple[str, str] | None = None
 
@@ -103,7 +103,7 @@ class ArchiveFirstReader(PravegaStreamReader):
 
     def _archived(self, part: ArchivedPart) -> Iterator[pa.RecordBatch]:
         try:
-            yield from read_part(self._reading.stream, part, schema=self._schema)
+            yield from self._columns.of(read_part(self._reading.stream, part, schema=self._columns.own))
         except Expired as expired:
             if self._reading.fail_on_data_loss:
                 raise DataLoss(expired.what, where=expired.where, todo=_REMAINING) from None

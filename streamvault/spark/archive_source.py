@@ -17,14 +17,16 @@ from streamvault.lake.read import read_part
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import History, check_boundaries, select_parts
+from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.uri import RootAddress
 from streamvault.spark.batch_reader import BatchReader
-from streamvault.spark.options import NO_COLUMNS, SourceOptions, options_for, schema_for
+from streamvault.spark.columns import EventColumns, schemas_of, spark_schema
+from streamvault.spark.options import DECODING, NO_COLUMNS, PayloadDecoding, SourceOptions, options_for, schema_for
 from streamvault.streamstore.model import StreamCut, StreamName
 
 _START = ("from", "startingOffsets", "startingTimestamp")
 _END = ("to", "endingOffsets")
-_OPTIONS = ("path", "generation", *_START, *_END, "columns", "unverified")
+_OPTIONS = ("path", "generation", *_START, *_END, "columns", "unverified", *DECODING)
 _FIXED = {
     "minPartitions": (
         "",
@@ -46,6 +48,17 @@ class _ReadOptions:
     to_cut: StreamCut | None
     columns: list[str] | None
     unverified: bool
+    decoding: PayloadDecoding | None
+
+    @property
+    def archive(self) -> Archive:
+        """The archive."""
+        return Archive(self.root.resolve(), self.stream)
+
+    @property
+    def schemas(self) -> SchemaGroup | None:
+        """What decodes the payloads; None if they are not decoded."""
+        return schemas_of(self.decoding, self.stream, self.archive)
 
 
 def _read_options(given: Mapping[str, str]) -> _ReadOptions:
@@ -70,7 +83,12 @@ def _read_options(given: Mapping[str, str]) -> _ReadOptions:
         end if isinstance(end, StreamCut) else None,
         options.words("columns"),
         options.flag("unverified", default=False),
+        PayloadDecoding.of(options),
     )
+
+
+def _columns_of(options: _ReadOptions) -> StructType:
+    return spark_schema(options.columns, options.schemas)
 
 
 class ArchiveDataSource(DataSource):
@@ -82,12 +100,13 @@ class ArchiveDataSource(DataSource):
         return "streamvault"
 
     def schema(self) -> StructType:
-        """Return an event's columns."""
-        return schema_for(self.options, lambda given: _read_options(given).columns)
+        """Return an event's columns, and the fields of its payload if it is decoded."""
+        return schema_for(self.options, lambda given: _columns_of(_read_options(given)))
 
     def reader(self, schema: StructType) -> ArchiveReader:
         """Return a reader of the archive as it is when the query is planned."""
-        return ArchiveReader(_read_options(options_for(self.options, schema)), schema)
+        options = _read_options(options_for(self.options, schema))
+        return ArchiveReader(options, EventColumns(schema, options.schemas))
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
         """Refuse to write.
@@ -111,16 +130,15 @@ class ArchiveReader(BatchReader[ArchivedPart]):
 
     Args:
         options: the options.
-        schema: the columns that Spark requests.
+        columns: the columns that Spark requests.
     """
 
-    def __init__(self, options: _ReadOptions, schema: StructType) -> None:
-        super().__init__(schema)
+    def __init__(self, options: _ReadOptions, columns: EventColumns) -> None:
+        super().__init__(columns)
         self._options = options
-        self._root = options.root.resolve()
 
     def _parts(self) -> list[ArchivedPart]:
-        options, archive = self._options, self._archive()
+        options, archive = self._options, self._options.archive
         history = archive.history(options.generation)
         history.generations[-1].manifest.require_events(archive.uri)
         parts = [
@@ -140,13 +158,10 @@ class ArchiveReader(BatchReader[ArchivedPart]):
             newest = moment_text(history.newest.created)
             raise NoSuchArchive(
                 f"no generation is from {moment_text(since)} or later; the newest is from {newest}",
-                where=self._archive().uri,
+                where=self._options.archive.uri,
                 todo="Give an earlier time, or export first.",
             )
         return start
 
     def _events(self, part: ArchivedPart) -> Iterator[pa.RecordBatch]:
-        return read_part(self._options.stream, part, schema=self._schema, verify=not self._options.unverified)
-
-    def _archive(self) -> Archive:
-        return Archive(self._root, self._options.stream)
+        return read_part(self._options.stream, part, schema=self._columns.own, verify=not self._options.unverified)

@@ -25,9 +25,8 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-from pyspark.sql.types import StructType
 
-from streamvault.spark.options import arrow_schema
+from streamvault.spark.columns import EventColumns
 from streamvault.streamstore.model import SegmentId
 
 _MOST = 1 << 63
@@ -147,11 +146,11 @@ class BatchReader(DataSourceReader, Generic[P]):
     """Plans on the driver which parts to read, and reads them in tasks.
 
     Args:
-        schema: the columns that Spark requests.
+        columns: the columns that Spark requests.
     """
 
-    def __init__(self, schema: StructType) -> None:
-        self._schema = arrow_schema(schema)
+    def __init__(self, columns: EventColumns) -> None:
+        self._columns = columns
         self._bounds = Bounds()
 
     @property
@@ -167,7 +166,7 @@ class BatchReader(DataSourceReader, Generic[P]):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's events."""
         if isinstance(partition, PartPartition):
-            yield from self._events(partition.part)
+            yield from self._columns.of(self._events(partition.part))
 
     @abstractmethod
     def _parts(self) -> Iterable[P]:
@@ -175,4 +174,4 @@ class BatchReader(DataSourceReader, Generic[P]):
 
     @abstractmethod
     def _events(self, part: P) -> Iterator[pa.RecordBatch]:
-        """Yield a part's events."""
+        """Yield a part's events, with the columns `EventColumns.own`."""

@@ -8,6 +8,7 @@ query writes may have columns, and so the metadata, of the table that it reads.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,48 +16,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from streamvault.common import logins
 from streamvault.common.errors import Usage
 from streamvault.common.units import parse_moment, parse_size
-from streamvault.lake.read import schema_of
 from streamvault.objectstore.store import InvalidRoot
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import StoreAddress, parse_scope, parse_stream
-
-
-def spark_schema(columns: list[str] | None) -> StructType:
-    """Return the schema of some of an event's columns; of all if None.
-
-    Raises:
-        Usage: a column is unknown.
-    """
-    return from_arrow_schema(schema_of(columns))
-
-
-def arrow_schema(requested: StructType) -> pa.Schema:
-    """Return the Arrow schema for a requested schema: one from `spark_schema`, or the user's ``.schema(…)``.
-
-    Raises:
-        Usage: a column is unknown or has another type.
-    """
-    names = requested.fieldNames()
-    found = to_arrow_schema(requested, timezone="UTC")
-    for field, known in zip(found, schema_of(names), strict=True):
-        if field.type != known.type:
-            raise Usage(
-                f"the column {field.name} is of type {from_arrow_type(known.type).simpleString()}",
-                where=f"{requested[field.name].dataType.simpleString()} in the schema",
-                todo="Declare it with its own type, and cast it in the query.",
-            )
-    return found
-
 
 T = TypeVar("T")
 
@@ -289,9 +259,47 @@ def _place_of(options: SourceOptions, pattern: str | None) -> tuple[StoreAddress
 
 _START = ("from", "startingOffsets", "start_stream_cut")
 _END = ("to", "endingOffsets", "end_stream_cut")
+DECODING = ("decode", "registry", "group")
+"""The options."""
+
+_VARIABLE = "STREAMVAULT_REGISTRY"
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadDecoding:
+    """How payloads are decoded.
+
+    Attributes:
+        registry: URL of Pravega's Schema Registry; None for the schemas that the archive has noted.
+        group: the events' group there; None for the one noted, or the stream's name.
+    """
+
+    registry: str | None
+    group: str | None
+
+    @classmethod
+    def of(cls, options: SourceOptions) -> PayloadDecoding | None:
+        """Return what the options say; None if payloads are not decoded.
+
+        Raises:
+            Usage: an option is not valid, or has a login, which Spark's plans would show.
+        """
+        decode, registry, group = (options.text(name) for name in DECODING)
+        if decode is None:
+            if given := next((name for name in DECODING[1:] if options.text(name)), None):
+                raise options.wrong(given, "the option needs another one", "Also give decode=registry.")
+            return None
+        if decode != "registry":
+            raise options.wrong("decode", f"{decode!r} is no way to decode", "Give registry.")
+        if registry is not None and "@" in registry:
+            todo = f"Set {_VARIABLE} where the query is started, and omit the option."
+            raise options.wrong("registry", "a login would be shown in Spark's plans", todo)
+        return cls(registry or os.environ.get(_VARIABLE) or None, group)
+
+
 _READ_OPTIONS = (
     "path", "controller", "scope", "stream", *_LOGIN, *_START, *_END, "failOnDataLoss", "boundaries", "rangeSize",
-    "minPartitions", "columns", "maxBytesPerTrigger", "maxEventsPerTrigger", "archive", "streamPattern",
+    "minPartitions", "columns", "maxBytesPerTrigger", "maxEventsPerTrigger", "archive", "streamPattern", *DECODING,
 )  # fmt: skip
 _FIXED_TO_READ = {
     **FIXED,
@@ -323,6 +331,7 @@ class Reading:
         columns: the requested columns; None for all.
         archive: URI of the stream's archive, which is read first; empty to read the stream alone.
         pattern: a regular expression for the names of the scope's streams to read; empty to read one stream.
+        decoding: how payloads are decoded; None if they are not.
     """
 
     address: StoreAddress
@@ -338,6 +347,7 @@ class Reading:
     columns: list[str] | None
     archive: str = ""
     pattern: str = ""
+    decoding: PayloadDecoding | None = None
 
     def matching(self) -> dict[str, Reading]:
         """Return the options for each of the streams that match the pattern now: its full name → them."""
@@ -395,12 +405,14 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
             else "boundaries=walked or boundaries=guessed"
         )
         raise options.wrong("minPartitions", "a segment is one partition unless it is split", f"Also give {others}.")
-    archive = options.text("archive") or ""
+    archive, decoding = options.text("archive") or "", PayloadDecoding.of(options)
     from_latest = streaming and not archive
     start = options.cut(stream, *_START, default="latest" if from_latest else "earliest", unbounded="earliest")
     end = options.cut(stream, *_END, default="latest", unbounded="latest")
     if pattern is not None:
         _check_pattern(options, pattern, start, end, archive=archive)
+        if decoding and not decoding.group:
+            raise options.wrong("streamPattern", "the streams of a pattern have one group", "Also give group.")
     elif archive:
         _check_archive(options, archive, stream, start, streaming=streaming)
     return Reading(
@@ -417,6 +429,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
         options.words("columns"),
         archive,
         pattern or "",
+        decoding,
     )
 
 
@@ -553,15 +566,15 @@ _CREATION = frozenset({"owner", "provider"})
 _PLACE = frozenset({"path", "controller", "scope", "stream"})
 
 
-def schema_for(given: Mapping[str, str], columns: Callable[[Mapping[str, str]], list[str] | None]) -> StructType:
+def schema_for(given: Mapping[str, str], columns: Callable[[Mapping[str, str]], StructType]) -> StructType:
     """Return the columns of a read, or of a table that is being created.
 
     Args:
         given: the options from Spark.
-        columns: returns the names of the requested columns, None for all, given the options of the read.
+        columns: returns the columns, given the options of the read.
     """
     if not given.keys() >= _CREATION:
-        return spark_schema(columns(given))
+        return columns(given)
     # beside the options, there are the table's properties, by their own names
     options = {name.removeprefix(_OPTION): text for name, text in given.items() if name.startswith(_OPTION)}
     options |= {name: text for name, text in given.items() if name == "path"}
@@ -569,7 +582,7 @@ def schema_for(given: Mapping[str, str], columns: Callable[[Mapping[str, str]], 
         todo = 'Give it to each query: spark.read.option("username", …).option("password", …).table(…).'
         where = f"option {kept} of a table"
         raise Usage("a login cannot be kept with a table, as catalogs store and show it", where=where, todo=todo)
-    first, *others = spark_schema(columns(options)).fields
+    first, *others = columns(options).fields
     column = StructField(first.name, first.dataType, first.nullable, {_KEPT: json.dumps(options)})
     return StructType([column, *others])
 

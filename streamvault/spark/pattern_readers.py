@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from streamvault.sources.identity import AnotherSource
 from streamvault.spark.batch_reader import BatchReader, PartPartition
-from streamvault.spark.options import Reading, arrow_schema
+from streamvault.spark.columns import EventColumns
+from streamvault.spark.options import Reading
 from streamvault.spark.pravega_reader import (
     DataLoss,
     PravegaReader,
@@ -34,21 +34,20 @@ class PatternReader(BatchReader[tuple[Reading, SegmentPart]]):
 
     Args:
         reading: the options.
-        schema: the columns that Spark requests.
+        columns: the columns that Spark requests.
     """
 
-    def __init__(self, reading: Reading, schema: StructType) -> None:
-        super().__init__(schema)
+    def __init__(self, reading: Reading, columns: EventColumns) -> None:
+        super().__init__(columns)
         self._reading = reading
-        self._requested = schema
 
     def _parts(self) -> Iterator[tuple[Reading, SegmentPart]]:
         for reading in self._reading.matching().values():
-            for part in PravegaReader(reading, self._requested, self._bounds).parts():
+            for part in PravegaReader(reading, self._columns, self._bounds).parts():
                 yield reading, part
 
     def _events(self, part: tuple[Reading, SegmentPart]) -> Iterator[pa.RecordBatch]:
-        return read_events(*part, self._schema)
+        return read_events(*part, self._columns.own)
 
 
 @dataclass
@@ -69,12 +68,12 @@ class PatternStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         reading: the options.
-        schema: the columns that Spark requests.
+        columns: the columns that Spark requests.
     """
 
-    def __init__(self, reading: Reading, schema: StructType) -> None:
+    def __init__(self, reading: Reading, columns: EventColumns) -> None:
         self._reading = reading
-        self._requested = schema
+        self._columns = columns
         self._readers: dict[str, PravegaStreamReader] = {}
         self._names: set[str] | None = None
 
@@ -114,7 +113,7 @@ class PatternStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name, one in there.items():
             if name not in start and (self._names is None or name in self._names):
                 with self._without_it(name):
-                    new = PravegaStreamReader(replace(one, from_cut="earliest"), self._requested)
+                    new = PravegaStreamReader(replace(one, from_cut="earliest"), self._columns)
                     ends[name] = new.initialOffset()
         return start if ends == start else ends
 
@@ -142,7 +141,7 @@ class PatternStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield a part's events."""
         assert isinstance(partition, PartPartition)  # noqa: S101
         reading, part = partition.part
-        return read_events(reading, part, arrow_schema(self._requested))
+        return self._columns.of(read_events(reading, part, self._columns.own))
 
     @contextmanager
     def _without_it(self, name: str) -> Iterator[None]:
@@ -160,7 +159,7 @@ class PatternStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _of(self, name: str) -> PravegaStreamReader:
         if name not in self._readers:
-            self._readers[name] = PravegaStreamReader(self._reading.of(name), self._requested)
+            self._readers[name] = PravegaStreamReader(self._reading.of(name), self._columns)
         return self._readers[name]
 
     def _size(self, name: str, start: dict[str, Any], end: dict[str, Any]) -> int:

@@ -28,7 +28,6 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Failed
 from streamvault.common.units import now_utc
@@ -38,7 +37,8 @@ from streamvault.sources.source import SourceState
 from streamvault.sources.sources import LiveState
 from streamvault.sources.spans import spans_of
 from streamvault.spark.batch_reader import BatchReader, Bounds, PartPartition
-from streamvault.spark.options import MIN_RANGE_SIZE, Reading, arrow_schema
+from streamvault.spark.columns import EventColumns
+from streamvault.spark.options import MIN_RANGE_SIZE, Reading
 from streamvault.streamstore.cuts import infos_if_there, is_before, segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.events import EventBlock, EventSplitter
@@ -361,12 +361,12 @@ class PravegaReader(BatchReader[SegmentPart]):
 
     Args:
         reading: the options.
-        schema: the columns that Spark requests.
+        columns: the columns that Spark requests.
         bounds: what the query's filters limit; None if they are not known yet.
     """
 
-    def __init__(self, reading: Reading, schema: StructType, bounds: Bounds | None = None) -> None:
-        super().__init__(schema)
+    def __init__(self, reading: Reading, columns: EventColumns, bounds: Bounds | None = None) -> None:
+        super().__init__(columns)
         self._reading = reading
         self._bounds = bounds or self._bounds
 
@@ -383,7 +383,7 @@ class PravegaReader(BatchReader[SegmentPart]):
             return [part for whole in readable for part in self._split(store, whole, size)]
 
     def _events(self, part: SegmentPart) -> Iterator[pa.RecordBatch]:
-        return read_events(self._reading, part, self._schema)
+        return read_events(self._reading, part, self._columns.own)
 
     def _split(self, store: StreamStore, whole: SegmentPart, size: int) -> list[SegmentPart]:
         """Split a part of a segment, and leave out the parts in which no event can pass the filters."""
@@ -418,12 +418,12 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         reading: the options.
-        schema: the columns that Spark requests.
+        columns: the columns that Spark requests.
     """
 
-    def __init__(self, reading: Reading, schema: StructType) -> None:
+    def __init__(self, reading: Reading, columns: EventColumns) -> None:
         self._reading = reading
-        self._schema = arrow_schema(schema)
+        self._columns = columns
         self._until: StreamCut | None = reading.to_cut if isinstance(reading.to_cut, StreamCut) else None
         self._boundaries: dict[tuple[SegmentId, int, int], list[int]] = {}
 
@@ -477,7 +477,7 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's events."""
         assert isinstance(partition, PartPartition)  # noqa: S101
-        return read_events(self._reading, partition.part, self._schema)
+        return self._columns.of(read_events(self._reading, partition.part, self._columns.own))
 
     def _offset(
         self, store: StreamStore, described: StreamDescription, cut: StreamCut, before: SourcePosition | None

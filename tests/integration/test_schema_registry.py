@@ -12,11 +12,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2
+from pyspark.sql import SparkSession
 
-from streamvault import check_archive, compact_archive, export_stream, import_stream, write_table
+from streamvault import check_archive, compact_archive, export_stream, import_stream, read_archive, write_table
+from streamvault.cli import main
 from streamvault.common.errors import Conflict, Failed, Usage
+from streamvault.spark import register
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from testkit.servers.availability import Unavailable
+from testkit.servers.java import spark_environment
 from testkit.servers.process import free_ports
 from testkit.servers.schema_registry import JavaSerializers, SchemaRegistryServer
 from tests.conftest import absent
@@ -107,6 +111,55 @@ def test_records_of_each_schema_and_codec_are_read_with_the_newest_schema(regist
     old = [{**row, "country": None, "tags": ["none"], "either": SEVEN} for row in known]
     new = [{**row, "country": "DE", "tags": ["a", "b"], "either": ONE} for row in known]
     assert found == 3 * [*old, *new]
+
+
+def test_events_are_decoded_without_a_table(registered: Registered, capsys: pytest.CaptureFixture[str]) -> None:
+    registered.write(FIRST, OLD, codec="GzipCompressor")
+    registered.write(SECOND, NEW)
+    url, known = registered.registry.uri, [0, 1, 2, 0, 1, 2]
+    export_stream(registered.uri, str(registered.folder), schemas=url, master="inline")
+    archive = f"{registered.folder}/{registered.name}"
+    table = read_archive(archive, decode="registry").read_all()
+    assert table["id"].to_pylist() == known
+    assert table["country"].to_pylist() == [None, None, None, "DE", "DE", "DE"]
+    assert table["_error"].null_count == len(known)
+    assert read_archive(archive, decode="registry", registry=url).read_all() == table
+    assert main(["cat", archive, "--decode", "registry", "--format", "jsonl", "--limit", "4"]) == 0
+    out, err = capsys.readouterr()
+    fields = [json.loads(line)["fields"] for line in out.splitlines()]
+    assert fields[3] == {"id": 0, "cents": "2.58", "country": "DE", "tags": ["a", "b"], "either": ONE}
+    assert err == ""
+
+
+@pytest.mark.spark
+def test_spark_decodes_an_archive_and_a_stream(
+    registered: Registered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registered.write(FIRST, OLD, codec="SnappyCompressor")
+    registered.write(FIRST, OLD)
+    archive, url = f"{registered.folder}/{registered.name}", registered.registry.uri
+    export_stream(registered.uri, str(registered.folder), schemas=url, master="inline")
+    registered.write(FIRST, OLD)  # only the stream has these
+    for name, value in spark_environment().items():
+        monkeypatch.setenv(name, value)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.log.level", "ERROR").getOrCreate()
+    try:
+        register(spark)
+        batch = spark.read.format("streamvault").option("decode", "registry").load(f"file://{archive}")
+        assert [row.id for row in batch.orderBy("segment", "offset").select("id").collect()] == [0, 1, 2, 0, 1, 2]
+        live = spark.read.format("pravega").option("decode", "registry").option("registry", url).load(registered.uri)
+        assert live.where("_error IS NULL AND cents = 2.58").count() == 9
+        query = (
+            spark.readStream.format("pravega").option("archive", f"file://{archive}").option("decode", "registry")
+            .option("registry", url).load(registered.uri).select("id", "cents", "_error")
+            .writeStream.format("memory").queryName("decoded").trigger(availableNow=True)
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        assert spark.table("decoded").where("_error IS NULL").count() == 9
+    finally:
+        spark.stop()
 
 
 def test_a_table_grows_with_its_group(registered: Registered) -> None:

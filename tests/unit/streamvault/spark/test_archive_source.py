@@ -37,7 +37,7 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.spark import archive_source
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.spark.batch_reader import Bounds
-from streamvault.spark.options import arrow_schema
+from streamvault.spark.columns import EventColumns
 from streamvault.spark.pravega_source import PravegaDataSource
 from streamvault.streamstore.model import SegmentId
 from testkit.small_archives import KINDS, NAME, Vault, archive_of, merge
@@ -219,11 +219,11 @@ def test_bounds_leave_out_no_event_that_passes(
 
 
 def test_users_schema_chooses_columns() -> None:
-    assert arrow_schema(schema_of("length int, pointer string")).names == ["length", "pointer"]
+    assert EventColumns(schema_of("length int, pointer string")).own.names == ["length", "pointer"]
     with pytest.raises(Problem, match="the column length is of type int: string"):
-        arrow_schema(schema_of("length string"))
+        EventColumns(schema_of("length string"))
     with pytest.raises(Problem, match="unknown column: size"):
-        arrow_schema(schema_of("size int"))
+        EventColumns(schema_of("size int"))
 
 
 CREATION = {"owner": "me", "provider": "streamvault", "comment": "ours"}
