@@ -113,7 +113,7 @@ def test_records_of_each_schema_and_codec_are_read_with_the_newest_schema(regist
     assert found == 3 * [*old, *new]
 
 
-def test_events_are_decoded_without_a_table(registered: Registered, capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_are_decoded_without_a_table(registered: Registered, capfd: pytest.CaptureFixture[str]) -> None:
     registered.write(FIRST, OLD, codec="GzipCompressor")
     registered.write(SECOND, NEW)
     url, known = registered.registry.uri, [0, 1, 2, 0, 1, 2]
@@ -125,7 +125,7 @@ def test_events_are_decoded_without_a_table(registered: Registered, capsys: pyte
     assert table["_error"].null_count == len(known)
     assert read_archive(archive, decode="registry", registry=url).read_all() == table
     assert main(["cat", archive, "--decode", "registry", "--format", "jsonl", "--limit", "4"]) == 0
-    out, err = capsys.readouterr()
+    out, err = capfd.readouterr()
     fields = [json.loads(line)["fields"] for line in out.splitlines()]
     assert fields[3] == {"id": 0, "cents": "2.58", "country": "DE", "tags": ["a", "b"], "either": ONE}
     assert err == ""
