@@ -2,6 +2,7 @@
 import streamvault
 from streamvault.manager import manager
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
@@ -410,6 +411,7 @@ def serve_archives(
     sources: Sequence[str],
     *,
     ready: Callable[[ServeReport], None] = ...,
+    answering: Callable[[Callable[[], str]], AbstractContextManager[None]] = ...,
     state: str | PathLike[str] | None = ...,
     listen: str = ...,
     advertise: str = ...,

@@ -135,12 +135,15 @@ class MeasuredProgress(ForwardedProgress):
 
 
 @contextmanager
-def answering(place: tuple[str, int], metrics: Callable[[], str]) -> Iterator[int]:
-    """Answer Prometheus' requests while the block runs.
+def answering(
+    place: tuple[str, int], metrics: Callable[[], str], is_ready: Callable[[], bool] = lambda: True
+) -> Iterator[int]:
+    """Answer Prometheus' requests while the block runs, and, at ``/health`` and ``/ready``, probes.
 
     Args:
         place: host and port; port 0 for any.
         metrics: returns what to answer.
+        is_ready: returns whether to answer ``/ready`` by 200, else by 503.
 
     Yields:
         The port.
@@ -151,9 +154,16 @@ def answering(place: tuple[str, int], metrics: Callable[[], str]) -> Iterator[in
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path.partition("?")[0] in {"/", "/metrics"}
-            body = metrics().encode() if found else b""
-            self.send_response(200 if found else 404)
+            path = self.path.partition("?")[0]
+            code, text = 404, ""
+            if path in {"/", "/metrics"}:
+                code, text = 200, metrics()
+            elif path == "/health" or (path == "/ready" and is_ready()):
+                code, text = 200, "ok\n"
+            elif path == "/ready":
+                code, text = 503, "not ready\n"
+            body = text.encode()
+            self.send_response(code)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -230,6 +230,8 @@ class Command:
         exit_code: its exit code.
         resumable: whether the same command resumes an interrupted run.
         importing: what lasts while the command's function imports what it calls, until `run`.
+        is_ready: whether it answers, if it is a server.
+        metrics: returns the server's own metrics in the text format of Prometheus.
     """
 
     as_json: bool = False
@@ -244,6 +246,8 @@ class Command:
     exit_code: int = 0
     resumable: bool = False
     importing: ExitStack = field(default_factory=ExitStack)
+    is_ready: bool = True
+    metrics: Callable[[], str] = str
 
     @contextmanager
     def started(self) -> Iterator[Self]:
@@ -328,8 +332,19 @@ class Command:
         from streamvault.cli import measuring
 
         figures = measuring.RunFigures()
-        with measuring.answering(self.metrics_port, lambda: figures.metrics(verb)):
+        with measuring.answering(
+            self.metrics_port, lambda: figures.metrics(verb) + self.metrics(), lambda: self.is_ready
+        ):
             yield measuring.MeasuredProgress(self.progress, figures)
+
+    @contextmanager
+    def serving(self, metrics: Callable[[], str]) -> Iterator[None]:
+        """Be ready while the block runs, in which a server answers that has metrics of its own."""
+        self.metrics, self.is_ready = metrics, True
+        try:
+            yield
+        finally:
+            self.is_ready = False
 
     def write(self, document: Mapping[str, Any], show: Callable[[Results], None]) -> None:
         """Print a result: a JSON object, or what `show` prints, which else is logged if lines of level *info* are."""

@@ -32,7 +32,9 @@ def serve(sources: _Sources, options: ServeOptions, *, command: Command) -> None
     def ready(report: ServeReport) -> None:
         command.write(report.to_json(), lambda results: results.line(f"serving {_streams(report)} at {report.uri}"))
 
-    command.call(serve_archives, sources, ServeArguments(**options.keywords(), ready=ready), show=_show)
+    command.is_ready = False  # until it answers
+    arguments = ServeArguments(**options.keywords(), ready=ready, answering=command.serving)
+    command.call(serve_archives, sources, arguments, show=_show)
 
 
 def _streams(report: ServeReport) -> str:

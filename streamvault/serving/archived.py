@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -110,6 +111,7 @@ class ServedArchive:
         uri: the archive's URI.
         now: the archive as it was looked at last.
         learned: how many ranges were read whole.
+        looked: when the archive was looked at last (seconds since 1970); 0 if it is served as of a generation.
     """
 
     def __init__(self, uri: str, cache: BlockCache, generation: int | None = None) -> None:
@@ -120,7 +122,7 @@ class ServedArchive:
         self._noted: dict[str, Generation] = {}
         self._learning: dict[_Key, threading.Lock] = {}
         self._lock, self._looking = threading.Lock(), threading.Lock()
-        self.learned, self._problem = 0, ""
+        self.learned, self._problem, self.looked = 0, "", 0.0
         self.now = self._look()
 
     def held(self, now: Moment, segment: SegmentId, offset: int) -> memoryview | None:
@@ -171,6 +173,7 @@ class ServedArchive:
             state = ArchiveState(self._archive, self._archive.history(self._generation))
             return Moment.of(state, self._with_notes)
         state, now = self._source.look(), getattr(self, "now", None)
+        self.looked = time.time()
         return now if now is not None and state.history is now.state.history else Moment.of(state, self._with_notes)
 
     def _with_notes(self, generation: Generation) -> Generation:

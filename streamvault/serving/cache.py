@@ -6,6 +6,7 @@ All of it is one budget, parted once, so that no reader can take what others nee
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +34,9 @@ class BlockCache:
     Attributes:
         fetches: how many blocks are fetched at once.
         state_bytes: most bytes of the states of reader groups.
+        hits: how often a block was found in memory.
+        fetched: how many blocks were fetched.
+        fetch_seconds: how long that took, with what failed.
     """
 
     def __init__(self, limit: int) -> None:
@@ -42,7 +46,8 @@ class BlockCache:
         self._held: OrderedDict[Hashable, memoryview] = OrderedDict()
         self._coming: dict[Hashable, Future[memoryview]] = {}
         self._most_coming = 8 * fetches
-        self._bytes = self._sending = 0
+        self._bytes = self._sending = self.hits = self.fetched = 0
+        self.fetch_seconds = 0.0
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(fetches, thread_name_prefix="fetch")
 
@@ -51,6 +56,7 @@ class BlockCache:
         with self._lock:
             if (found := self._held.get(key)) is not None:
                 self._held.move_to_end(key)
+                self.hits += 1
             return found
 
     def begin(self, key: Hashable, fetch: Fetch) -> Future[memoryview]:
@@ -114,11 +120,15 @@ class BlockCache:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _fetch(self, key: Hashable, fetch: Fetch) -> memoryview:
+        began, fetched = time.monotonic(), 0
         try:
             block = fetch()
+            fetched = 1
             if not self.has(key) and self.take(len(block)):
                 self.put(key, block)
             return block
         finally:
             with self._lock:
                 self._coming.pop(key, None)
+                self.fetched += fetched
+                self.fetch_seconds += time.monotonic() - began

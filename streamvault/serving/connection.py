@@ -6,7 +6,8 @@ import asyncio
 import logging
 import ssl
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -59,7 +60,20 @@ class ClientConnection:
         self._writers: dict[UUID, str] = {}
         self._block: dict[UUID, bytes] = {}
         self._sending = asyncio.Lock()
-        self._reason, self._received = "", 0
+        self._reason, self._received, self._answering = "", 0, 0
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer is being made or sent: not one that waits at a segment's end."""
+        return self._answering > 0 or self._writer.transport.get_write_buffer_size() > 0
+
+    @contextmanager
+    def _an_answer(self) -> Iterator[None]:
+        self._answering += 1
+        try:
+            yield
+        finally:
+            self._answering -= 1
 
     async def run(self) -> None:
         """Answer until the client hangs up, or is hung up on."""
@@ -67,7 +81,11 @@ class ClientConnection:
         try:
             await self._greet()
             while True:
-                await self._take(*await self._receive())
+                frame = await self._receive()
+                if self._server.stopping:
+                    continue  # what is under way is finished
+                with self._an_answer():
+                    await self._take(*frame)
                 if not self._block:
                     self._release()
         except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
@@ -146,6 +164,7 @@ class ClientConnection:
         self._server.count(type(request).__name__)
         token = getattr(request, "token", None)
         if token is not None and (why := self._server.access.refusal(token)) is not None:
+            self._server.count("invalid token")
             number = request.offset if isinstance(request, wire.ReadSegment) else getattr(request, "request_id", 0)
             await self._send(encode(wire.AuthTokenCheckFailed(number, "", why)))  # a Pravega, too, says the offset
         elif isinstance(request, wire.ReadSegment):
@@ -210,6 +229,7 @@ class ClientConnection:
         try:
             found = await self._server.find(name)
             if not isinstance(found, StateSegment):
+                self._server.count("read only")
                 if isinstance(request, wire.AppendBlockEnd):
                     # any other answer makes Java's writer try again for ever; now it asks for the successors, and the
                     # controller says why there are none
@@ -242,15 +262,17 @@ class ClientConnection:
             if end <= offset:
                 await self._send(*wire.encode_read(name, offset, 0, request.request_id, end=True))
                 return
-            await self._server.read(name, offset, 1)  # fetches it, while others may send
-            async with self._sending:
-                await self._send_bytes(request, end)
+            with self._an_answer():
+                await self._server.read(name, offset, 1)  # fetches it, while others may send
+                async with self._sending:
+                    await self._send_bytes(request, end)
         except StateLost as error:
             self._close(str(error))
         except Problem as error:
             if not isinstance(error, SegmentTruncated | NoSuchSegment):
                 _log.warning("%s", error)
             if isinstance(error, Damaged):  # clients cut what is long
+                self._server.count("damage")
                 error = Damaged(error.what, todo="Run 'streamvault check --read-data' on the archive.")
             with suppress(ConnectionError):
                 await self._send(encode(answer_to(error, request.request_id, name, offset)))

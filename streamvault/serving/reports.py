@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -35,6 +36,8 @@ class ServeReport(TimedReport):
 
 class ServeOptions(Options):
     """Options of *serve*."""
+
+    measured: ClassVar = True
 
     state: Annotated[
         str | None,
@@ -79,3 +82,7 @@ class ServeArguments(ServeOptions):
     ready: Annotated[Callable[[ServeReport], None], Field(description="Is called when the server answers.")] = (
         lambda _: None
     )
+    answering: Annotated[
+        Callable[[Callable[[], str]], AbstractContextManager[None]],
+        Field(description="Lasts while the server answers; is given what returns its metrics."),
+    ] = lambda _: nullcontext()

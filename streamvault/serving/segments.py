@@ -30,6 +30,15 @@ R = TypeVar("R")
 
 MOST_CONNECTIONS = 1000
 
+STOP_SECONDS = 5.0
+"""How long a server that stops finishes answers."""
+
+REFUSALS = frozenset(
+    {"closed connection", "refused connection", "wrong login", "invalid token", "read only", "damage"}
+    | {"unknown command", "unknown call"}
+)
+"""What is counted beside the requests: `damage` is archived bytes that were not handed out."""
+
 THREADS = 8
 
 STATE_THREADS = 8
@@ -67,6 +76,7 @@ class SegmentServer:
         sent: bytes of segments that were sent.
         waiting: reads that wait.
         received: bytes of requests that are being received.
+        stopping: whether it takes no more requests.
     """
 
     def __init__(
@@ -78,9 +88,10 @@ class SegmentServer:
         self._changes: WeakValueDictionary[str, Change] = WeakValueDictionary()
         self._fetching = asyncio.Semaphore(2 * cache.fetches)
         self._refreshing: list[asyncio.Task[None]] = []
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.Task[None], ClientConnection] = {}
         self.counts: Counter[str] = Counter()
         self.sent = self.waiting = self.received = 0
+        self.stopping = False
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection."""
@@ -91,13 +102,18 @@ class SegmentServer:
             return
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  (asyncio runs this as one)
-        self._connections.add(task)
+        self._connections[task] = client = ClientConnection(self, reader, writer)
         try:
-            await ClientConnection(self, reader, writer).run()
+            await client.run()
         except asyncio.CancelledError:
             pass  # by `close`; asyncio would log it with a traceback
         finally:
-            self._connections.discard(task)
+            del self._connections[task]
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
 
     def count(self, what: str) -> None:
         """Count a request."""
@@ -215,7 +231,12 @@ class SegmentServer:
         self.changed(name)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Take no more requests, finish answers within `STOP_SECONDS`, and close all connections."""
+        self.stopping = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                while any(one.is_answering for one in self._connections.values()):  # noqa: ASYNC110  (sockets', too)
+                    await asyncio.sleep(0.01)
         tasks = [*self._connections, *self._refreshing]
         for task in tasks:
             task.cancel()

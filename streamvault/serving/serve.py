@@ -12,6 +12,7 @@ from streamvault.common.options import load_file, verb
 from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
+from streamvault.serving.figures import ServerFigures
 from streamvault.serving.reports import ServeArguments, ServeReport
 from streamvault.serving.root import open_groups
 from streamvault.serving.server import Certificate, listening
@@ -38,6 +39,8 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         login: a file with ``USER:PASSWORD``, which readers must give; None for no login.
         token_lifetime: how long a token for the segment store holds (seconds).
         ready: receives the report when the server answers.
+        answering: is given what returns the metrics (the text format of Prometheus); its result lasts while the server
+            answers.
 
     Returns:
         What was served, at the end.
@@ -80,8 +83,9 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
             )
         )
         report = ServeReport(uri=server.uri, served=tuple(sorted(map(str, served))))
-        options.ready(report)
-        with suppress(KeyboardInterrupt):
+        figures = ServerFigures(server.segments, cache, found)
+        with suppress(KeyboardInterrupt), options.answering(figures.text):
+            options.ready(report)
             threading.Event().wait(options.lasting)
         return replace(
             report,

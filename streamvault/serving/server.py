@@ -21,7 +21,7 @@ from streamvault.serving.cache import BlockCache
 from streamvault.serving.connection import LARGEST_REQUEST
 from streamvault.serving.controller import Gate, ServedController
 from streamvault.serving.root import groups_in_memory
-from streamvault.serving.segments import SegmentServer
+from streamvault.serving.segments import STOP_SECONDS, SegmentServer
 from streamvault.serving.state import Groups
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.pravega.controller_pb2_grpc import add_ControllerServiceServicer_to_server
@@ -32,7 +32,6 @@ CALLS = 16
 MOST_CALLS = 256
 """Calls that may be under way; others are refused."""
 
-STOP_SECONDS = 5.0
 _HANDSHAKE_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -137,7 +136,7 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
                 options=[("grpc.so_reuseport", 0)],
                 maximum_concurrent_rpcs=MOST_CALLS,
             )
-            stack.callback(lambda: controller.stop(0).wait(STOP_SECONDS))
+            stack.callback(lambda: controller.stop(STOP_SECONDS).wait())
             add_ControllerServiceServicer_to_server(ServedController(archives, groups, node, access), controller)
             bound = _bind(controller, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", certificate)
         except (OSError, RuntimeError) as error:

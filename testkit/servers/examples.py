@@ -22,8 +22,8 @@ def unit_commands() -> list[list[str]]:
 def pod_commands() -> list[list[str]]:
     """What the containers run."""
     found = []
-    for file in (KUBERNETES / "rotate.yaml", KUBERNETES / "follow.yaml"):
-        spec = yaml.safe_load(file.read_text())["spec"]
+    for file in (KUBERNETES / f"{name}.yaml" for name in ("rotate", "follow", "serve")):
+        spec = next(iter(yaml.safe_load_all(file.read_text())))["spec"]
         template = spec["jobTemplate"]["spec"]["template"] if "jobTemplate" in spec else spec["template"]
         found += [list(container["args"]) for container in template["spec"]["containers"]]
     return found

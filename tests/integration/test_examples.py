@@ -9,6 +9,7 @@ import pytest
 
 from streamvault.cli import main
 from streamvault.streamstore.model import StreamName
+from testkit.servers.certificates import make_certificates
 from testkit.servers.examples import KUBERNETES, SYSTEMD, compose_commands, pod_commands, unit_commands
 from testkit.streams import digest_of, make_stream
 from tests.integration.conftest import Place
@@ -22,7 +23,15 @@ def test_commands_of_the_examples_run(place: Place, tmp_path: Path, capfd: pytes
     make_stream(place.store, place.source, events=40, largest=2000)
     scope, standby = place.source.scope, f"{place.source.scope}-standby"
 
+    certificates = make_certificates(tmp_path)
+    for name, file in (("tls.crt", certificates.certificate), ("tls.key", certificates.key)):
+        (tmp_path / name).write_bytes(file.read_bytes())
+    (tmp_path / "login").write_text("reader:secret")
+
     def here(text: str) -> str:
+        text = text.replace("s3://vault/backups/billing/", f"{place.root}/{scope}/").replace("%d", str(tmp_path))
+        text = text.replace("s3://vault-readers", f"s3://{place.bucket}/readers")
+        text = re.sub(r"\b0\.0\.0\.0:\d+$", "127.0.0.1:0", "0" if text == "9464" else text)
         text = text.replace("pravega://standby.example.com:9090/shop/", f"{place.server.uri}/{standby}/")
         text = SOURCES.sub(f"{place.server.uri}/{scope}/", text)
         return text.replace("s3://vault/backups", place.root).replace("/var/lib/node_exporter", str(tmp_path))
@@ -31,8 +40,8 @@ def test_commands_of_the_examples_run(place: Place, tmp_path: Path, capfd: pytes
         if folder is not None:
             (tmp_path / "streams.toml").write_text(here((folder / "streams.toml").read_text()))
         words = [here(word).replace("/etc/streamvault", str(tmp_path)) for word in words]
-        ends = ["--for", "1s"] if words[0] == "follow" or "--follow" in words else []
-        runs = ["--master", "inline"] if words[0] != "status" else []
+        ends = ["--for", "1s"] if words[0] in {"follow", "serve"} or "--follow" in words else []
+        runs = ["--master", "inline"] if words[0] not in {"serve", "status"} else []
         capfd.readouterr()
         assert main([*words, *ends, *runs]) == 0, capfd.readouterr().err
 

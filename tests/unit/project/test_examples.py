@@ -73,6 +73,31 @@ def test_kustomization_is_built() -> None:
     built = subprocess.run(["kubectl", "kustomize", KUBERNETES], check=True, capture_output=True, text=True, timeout=60)
     objects = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(built.stdout)}
     assert {("CronJob", "streamvault-rotate"), ("Deployment", "streamvault-follow")} < objects
+    assert {("Deployment", "streamvault-serve"), ("Service", "streamvault-serve")} < objects
+
+
+def test_the_served_archives_are_reached_through_the_service() -> None:
+    deployment, service, budget = documents(KUBERNETES / "serve.yaml")
+    secrets = {each["metadata"]["name"]: each["stringData"] for each in documents(KUBERNETES / "secret.yaml")}
+    pod = deployment["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    options = dict(word.removeprefix("--").split("=", 1) for word in container["args"] if word.startswith("--"))
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    first = int(options["listen"].rpartition(":")[2])
+    assert (ports["controller"], ports["segments"]) == (first, first + 1)
+    assert {each["port"]: ports[each["targetPort"]] for each in service["spec"]["ports"]} == {
+        first: first,
+        first + 1: first + 1,
+    }
+    assert options["advertise"] == f"{service['metadata']['name']}.streamvault.svc"
+    assert options["metrics-port"] == f"0.0.0.0:{ports['metrics']}"
+    assert container["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
+    assert service["spec"]["selector"] == pod["metadata"]["labels"] == budget["spec"]["selector"]["matchLabels"]
+    (access,) = [each["secret"]["secretName"] for each in pod["spec"]["volumes"] if each["name"] == "access"]
+    files = {Path(options[name]).name for name in ("tls-cert", "tls-key", "login")}
+    assert files == set(secrets[access])
+    assert options["state"].startswith("s3://")
+    assert deployment["spec"]["replicas"] == 2
 
 
 def test_units_are_verified_by_systemd(tmp_path: Path) -> None:
@@ -109,7 +134,7 @@ def test_each_timer_has_its_service(unit: Path) -> None:
 
 def test_commands_are_parsed() -> None:
     commands = [*unit_commands(), *pod_commands(), *compose_commands()]
-    assert len(commands) == 9
+    assert len(commands) == 11
     for command in commands:
         is_parsed(command)
     of_the_guide = [

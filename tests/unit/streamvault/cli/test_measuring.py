@@ -95,8 +95,8 @@ def test_a_command_listens_while_it_runs(
     seen: list[str] = []
 
     @contextmanager
-    def listening(place: tuple[str, int], metrics: Callable[[], str]) -> Iterator[int]:
-        with answering(place, metrics) as port:
+    def listening(place: tuple[str, int], metrics: Callable[[], str], is_ready: Callable[[], bool]) -> Iterator[int]:
+        with answering(place, metrics, is_ready) as port:
             yield port
             seen.append(metrics())
 

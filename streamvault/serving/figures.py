@@ -1,0 +1,71 @@
+"""What Prometheus gets of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from streamvault.inspect.metrics import Metric, text_of
+from streamvault.serving.archived import ServedArchive
+from streamvault.serving.cache import BlockCache
+from streamvault.serving.segments import REFUSALS, SegmentServer
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFigures:
+    """A server that answers, and what it answers from.
+
+    Attributes:
+        server: its segment store.
+        cache: its memory.
+        archives: what it serves.
+    """
+
+    server: SegmentServer
+    cache: BlockCache
+    archives: Sequence[ServedArchive]
+
+    def text(self) -> str:
+        """Return the figures in the text format of Prometheus."""
+        return text_of(Metric(f"streamvault_serve_{name}", *METRICS[name](self)) for name in METRICS)
+
+    def looked(self) -> list[float]:
+        """Return when each archive that is looked at again was looked at last (seconds since 1970)."""
+        return [one.looked for one in self.archives if one.looked]
+
+
+_Samples = list[tuple[dict[str, str], float]]
+_Figure = Callable[[ServerFigures], tuple[str, _Samples, str]]
+
+
+def _one(text: str, value: Callable[[ServerFigures], float], kind: str = "gauge") -> _Figure:
+    return lambda figures: (text, [({}, value(figures))], kind)
+
+
+def _counts(text: str, label: str, *, refusals: bool) -> _Figure:
+    def found(figures: ServerFigures) -> tuple[str, _Samples, str]:
+        counts = sorted(figures.server.counts.copy().items())
+        return text, [({label: what}, n) for what, n in counts if (what in REFUSALS) is refusals], "counter"
+
+    return found
+
+
+METRICS: dict[str, _Figure] = {
+    "archives": _one("Archives that are served.", lambda one: len(one.archives)),
+    "oldest_look_timestamp_seconds": lambda figures: (
+        "When the archives were looked at last, in seconds since 1970: of all, the one whose look is the oldest.",
+        [({}, min(looked))] if (looked := figures.looked()) else [],
+        "gauge",
+    ),
+    "connections": _one("Connections of clients to the segment store.", lambda one: one.server.connections),
+    "waiting_reads": _one("Reads that wait, most of them at the end of a segment.", lambda one: one.server.waiting),
+    "sent_bytes_total": _one("Bytes of segments that were sent.", lambda one: one.server.sent, "counter"),
+    "requests_total": _counts("Requests, by what was asked for.", "request", refusals=False),
+    "refusals_total": _counts("What was refused, by reason.", "reason", refusals=True),
+    "cache_hits_total": _one("Times that a block was found in memory.", lambda one: one.cache.hits, "counter"),
+    "fetched_blocks_total": _one("Blocks that were fetched and compared.", lambda one: one.cache.fetched, "counter"),
+    "fetch_seconds_total": _one(
+        "Seconds that these fetches took, with those that failed.", lambda one: one.cache.fetch_seconds, "counter"
+    ),
+}
+"""The metrics: name, without ``streamvault_serve_``, → what it says, its samples, and what kind it is."""

@@ -1,0 +1,187 @@
+"""What operators need of a server: metrics, probes, and a stop that finishes answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+
+from streamvault.cli import main
+from streamvault.cli.measuring import answering
+from streamvault.cli.running import Command
+from streamvault.serving import archived, segments
+from streamvault.serving.archived import ServedArchive
+from streamvault.serving.figures import METRICS, ServerFigures
+from streamvault.serving.segments import REFUSALS, SegmentServer
+from streamvault.streamstore.errors import RequestFailed
+from streamvault.streamstore.model import SegmentId
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.connection import Connection
+from streamvault.streamstore.pravega.wire import encode
+from streamvault.streamstore.uri import parse_stream
+from testkit.small_archives import NAME, Vault, a_vault, data_keys, replace_object
+from tests.pages import DOCS
+from tests.serving import Served, serving
+
+SEGMENT = SegmentId(0, 0)
+PAGE = (DOCS / "reference" / "metrics.md").read_text()
+
+small = a_vault(b"one", b"two", exports=[("chunks", "")])
+on_disk = a_vault(b"one", exports=[("chunks", "")], on_disk=True)
+
+
+def values(text: str) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {name.removesuffix("{}"): float(value) for name, _, value in lines}
+
+
+def metrics_of(served: Served) -> dict[str, float]:
+    found = ServerFigures(served.segments, served.segments.cache, [served.archive]).text()
+    return {name.removeprefix("streamvault_serve_"): value for name, value in values(found).items()}
+
+
+def test_metrics_count_what_was_read_and_refused(small: Vault) -> None:
+    began = time.time()
+    with serving(small.archive) as served:
+        before = metrics_of(served)
+        assert before["archives"] == 1
+        assert before["sent_bytes_total"] == before["fetched_blocks_total"] == 0
+        assert served.store.read_bytes(NAME, SEGMENT, 8, 11) == b"one"
+        after = metrics_of(served)
+        assert (after["sent_bytes_total"], after["fetched_blocks_total"]) == (3, 1)
+        assert after["cache_hits_total"] > 0
+        assert after["fetch_seconds_total"] > 0
+        assert after["connections"] >= 1
+        assert after['requests_total{request="ReadSegment"}'] == 1
+        assert began <= after["oldest_look_timestamp_seconds"] <= time.time()
+        assert not [name for name in after if name.startswith("refusals")]
+    with serving(small.archive, generation=1) as served:  # it never looks again
+        assert "oldest_look_timestamp_seconds" not in metrics_of(served)
+
+
+def test_damage_is_counted(small: Vault) -> None:
+    replace_object(small.root, data_keys(small.root)[0], None)
+    with serving(small.archive) as served:
+        with pytest.raises(RequestFailed):
+            served.store.read_bytes(NAME, SEGMENT, 8, 11)
+        assert metrics_of(served)['refusals_total{reason="damage"}'] >= 1
+
+
+def test_page_names_the_metrics_and_the_reasons_of_refusals() -> None:
+    assert set(re.findall(r"\bstreamvault_serve_(\w+)", PAGE)) == METRICS.keys()
+    (row,) = re.findall(r"^\| `streamvault_serve_refusals_total` \|(.*)\|$", PAGE, re.MULTILINE)
+    assert set(re.findall(r"`([a-z ]+)`", row)) - {"reason"} == REFUSALS
+
+
+def test_a_server_is_ready_while_it_answers(
+    small: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[str, int, int]] = []
+    ports: list[int] = []
+
+    @contextmanager
+    def listening(place: tuple[str, int], *given: Any) -> Iterator[int]:
+        with answering(place, *given) as port:
+            ports.append(port)
+            yield port
+
+    def watch(kind: Any, name: str) -> None:
+        real: Callable[..., Any] = getattr(kind, name)
+
+        def watched(*given: Any, **more: Any) -> Any:
+            seen.append((name, probe(ports[0], "ready"), probe(ports[0], "health")))
+            return real(*given, **more)
+
+        monkeypatch.setattr(kind, name, watched)
+
+    monkeypatch.setattr("streamvault.cli.measuring.answering", listening)
+    watch(ServedArchive, "_look")
+    watch(SegmentServer, "close")
+    real = Command.write
+
+    def write(self: Command, *given: Any) -> None:
+        if self.is_ready:
+            seen.append(("write", probe(ports[0], "ready"), probe(ports[0], "health")))
+        real(self, *given)
+
+    monkeypatch.setattr(Command, "write", write)
+    words = ["serve", small.archive, "--listen", "0", "--for", "1s", "--metrics-port", "0", "--json"]
+    assert main(words) == 0, capfd.readouterr().err
+    assert seen == [("_look", 503, 200), ("write", 200, 200), ("close", 503, 200)]
+
+
+def probe(port: int, path: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=20) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
+
+
+def test_a_process_that_is_told_to_stop_ends_well(on_disk: Vault) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "streamvault", "serve", on_disk.archive, "--listen", "0", "--json"]
+    with subprocess.Popen(
+        [*command, "--metrics-port", str(port)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ) as run:
+        assert run.stdout is not None
+        address, _ = parse_stream(f"{json.loads(run.stdout.readline())['uri']}/{NAME}")
+        assert probe(port, "ready") == 200
+        with address.open() as store:
+            assert store.read_bytes(NAME, SEGMENT, 8, 11) == b"one"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            found = values(answer.read().decode())
+        assert found["streamvault_serve_sent_bytes_total"] == 3
+        assert found['streamvault_run_warnings_total{verb="serve"}'] == 0
+        run.send_signal(signal.SIGTERM)
+        assert json.loads(run.stdout.readline())["sent_bytes"] == 3
+        assert run.wait(20) == 0
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_stop_finishes_the_answers_that_are_under_way_but_not_for_ever(
+    small: Vault, monkeypatch: pytest.MonkeyPatch, *, ends: bool
+) -> None:
+    fetching, over = threading.Event(), threading.Event()
+    real = archived.compared_block
+
+    def slow(*given: Any) -> memoryview:
+        fetching.set()
+        while not (served.segments.stopping if ends else over.is_set()):
+            time.sleep(0.01)
+        return real(*given)
+
+    monkeypatch.setattr(archived, "compared_block", slow)
+    monkeypatch.setattr(segments, "STOP_SECONDS", 60.0 if ends else 0.1)
+    with serving(small.archive) as served:
+        waiting, reading = (Connection(served.endpoint, timeout=20) for _ in range(2))
+        end = served.store.describe(NAME).tail.offsets[SEGMENT]
+        waiting.send(encode(wire.ReadSegment(f"{NAME}/{SEGMENT}", end, 100, "", 1)))
+        reading.send(encode(wire.ReadSegment(f"{NAME}/{SEGMENT}", 8, 3, "", 2)))
+        assert fetching.wait(20)
+    over.set()
+    with closing(waiting), closing(reading):
+        if ends:
+            answer = reading.receive()
+            assert isinstance(answer, wire.SegmentRead)
+            assert answer.data == b"one"
+        for connection in (waiting, reading):
+            with pytest.raises(Exception, match=r"closed|lost|reset"):
+                connection.receive()
