@@ -1,4 +1,4 @@
-"""The contract of sources, tested on a stream and on an archive of it."""
+"""The contract of sources, tested on a stream, on an archive of it, and on the stream as clients of a server see it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from streamvault import rotate_stream
 from streamvault.common.errors import Damaged, Overtaken
 from streamvault.manifests.archive import NoSuchArchive
+from streamvault.serving.embedded import embedded_pravega
 from streamvault.sources.source import Source, SourcePart, SourceState, bytes_after
 from streamvault.sources.sources import ArchiveSource, open_source
 from streamvault.streamstore.byte_source import SourceTruncated
@@ -32,11 +33,14 @@ def vault(tmp_path: Path) -> Vault:
     return vault
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, "served"])
 def source(request: pytest.FixtureRequest, vault: Vault) -> Iterator[Source]:
     vault.export()
     with ExitStack() as stack:
-        yield open_source(vault.uri() if request.param == "stream" else vault.archive, stack)
+        uri = vault.uri() if request.param == "stream" else vault.archive
+        if request.param == "served":
+            uri = f"{stack.enter_context(embedded_pravega(vault.folder / 'streams')).uri}/{NAME}"
+        yield open_source(uri, stack)
 
 
 def grow(vault: Vault) -> None:

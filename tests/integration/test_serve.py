@@ -12,6 +12,7 @@ import pytest
 from streamvault import export_stream
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import LEAST_CACHE, BlockCache
+from streamvault.serving.embedded import embedded_pravega
 from streamvault.serving.root import open_groups
 from streamvault.serving.server import listening
 from streamvault.streamstore.model import StreamName
@@ -57,6 +58,24 @@ def test_java_reads_an_archive_as_it_reads_the_stream(
         assert batches[0].result()[-1].startswith(f"{count} ")
     assert "read only" in written[-1]
     assert "sealed" not in written[-1]
+
+
+@pytest.mark.pravega
+def test_java_reads_a_stream_of_the_embedded_store_as_one_of_pravega(
+    here: Site, java_client: JavaClient, scope_name: str, tmp_path: Any
+) -> None:
+    name = StreamName(scope_name, "orders")
+    with embedded_pravega(tmp_path / "streams") as server:
+        served: Any = SimpleNamespace(uri=server.uri, certificates=None, accounts=(), classpath=here.server.classpath)
+        for store in (here.store, server.store):
+            make_stream(store, name, events=500, largest=300_000)
+        count = digest_of(here.store, name)[0]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            groups = [pool.submit(java_client.digest, where, name, count) for where in (here.server, served)]
+            batches = [pool.submit(java_client.run, "BatchDigest", where, name) for where in (here.server, served)]
+        assert groups[0].result() == groups[1].result()
+        assert batches[0].result()[-1] == batches[1].result()[-1]
+        assert batches[0].result()[-1].startswith(f"{count} ")
 
 
 @pytest.mark.pravega
