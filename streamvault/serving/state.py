@@ -41,7 +41,8 @@ NULL = -(2**63)
 EPOCH_ENTRIES = 256
 EPOCH_BYTES = 8 * 1024 * 1024
 """Entries, or bytes of them, that fill an epoch: what recovery reads besides a snapshot. As the next limit, part of
-the format: servers that differ in them would not agree where an epoch ends and what the state is."""
+the format (docs/reference/format-state.md): servers that differ in them would not agree where an epoch ends and what
+the state is."""
 
 MOST_WRITERS = 1000
 """Writers whose event numbers are kept for a group: those that have appended last."""

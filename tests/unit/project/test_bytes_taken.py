@@ -31,6 +31,7 @@ OF_STREAMS = {
     "streamvault/importer/run.py": "what a target has of a source that is gone, to compare it with what was recorded",
     "streamvault/lake/origins.py": "a sample, from which columns are proposed",
     "streamvault/replication/copy.py": "the last bytes of a finished copy, and of its source",
+    "streamvault/serving/embedded.py": "what a client of a test asks for, of a stream that the test has made",
     "streamvault/replication/replica.py": "where the last event of a replica ends",
 }
 """The modules that read segments themselves, besides those of `streamstore` and `sources`, and why they may."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, cast
@@ -19,6 +21,7 @@ from streamvault.serving.state import NULL, Appended, Groups, StateMoved, StateS
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import StreamName
 from testkit.servers.s3 import S3Server
+from tests.pages import ROOT
 
 NAME = StreamName("shop", "group")
 ONE, OTHER, THIRD = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -72,6 +75,12 @@ def contents(store: ObjectStore) -> bytes:
 @pytest.fixture
 def short_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EPOCH_ENTRIES", 3)
+
+
+@pytest.fixture
+def in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries are read one after the other: a stop is always before the same one, and no threads are started."""
+    monkeypatch.setattr(module, "get_all", lambda store, items: [(key, store.get(key)) for key, _ in items])
 
 
 def test_of_two_servers_one_appends_at_an_offset() -> None:
@@ -190,7 +199,7 @@ def stops_of(script: Callable[[Stops], None]) -> Iterator[int]:
     yield from range(1, counted.requests + 1)
 
 
-@pytest.mark.usefixtures("short_epochs")
+@pytest.mark.usefixtures("short_epochs", "in_turn")
 @pytest.mark.parametrize("first_dies", [False, True])
 def test_two_servers_and_any_stop_between_two_requests(*, first_dies: bool) -> None:
     """The first stops before any request; the second runs through epochs, or dies before any request; a third reads."""
@@ -254,6 +263,7 @@ def test_a_damaged_state_is_an_error_that_names_it(kind: str, body: bytes) -> No
             groups.find(NAME)
 
 
+@pytest.mark.usefixtures("short_epochs")
 def test_two_late_servers_do_not_read_each_others_entries() -> None:
     store = new_store()
     late, later = opened(store), opened(store)
@@ -262,6 +272,39 @@ def test_two_late_servers_do_not_read_each_others_entries() -> None:
     assert late.append(ONE, 1, b"end", 60) == Appended(NULL, 63)
     assert later.info().write_offset == 63
     assert later.read(57, 6) == b"b20end"
+
+
+def test_the_page_has_the_limits_that_servers_must_agree_on() -> None:
+    page = (ROOT / "docs" / "reference" / "format-state.md").read_text()
+    rows = dict(re.findall(r"^\| ([a-z' ]+) \| ([\d,]+)", page.partition("## Limits")[2], re.MULTILINE))
+    limits = {name: int(value.replace(",", "")) for name, value in rows.items()}
+    assert limits == {
+        "entries of an epoch": module.EPOCH_ENTRIES,
+        "bytes of an epoch's entries": module.EPOCH_BYTES,
+        "writers of a group": module.MOST_WRITERS,
+    }
+    assert f"{module.MOST_STATE_BYTES:,} bytes of a group's state" in page
+    assert f"{module.MOST_ATTRIBUTES} attributes" in page
+
+
+def test_objects_have_the_fields_that_the_page_names(short_epochs: None) -> None:
+    page = (ROOT / "docs" / "reference" / "format-state.md").read_text()
+    entries, snapshot = (set(re.findall(r"`(\w+)`", part)) for part in (page, page.partition("A snapshot's JSON")[2]))
+    store = new_store()
+    one = opened(store)
+    one.append(ONE, 1, b"event", None)
+    one.truncate(2)
+    group = Groups(store).find(NAME)
+    assert group is not None
+    one.swap(ONE, NULL, 5)
+    Groups(store).update(NAME, b"other", group)
+    seen = set()
+    for item in store.list(""):
+        head = json.loads(store.get(item.key).partition(b"\n")[0])
+        assert head.keys() <= {*(snapshot if "/snapshots/" in item.key else entries), "version"}
+        assert re.fullmatch(rf"{NAME}/(entries/\d{{10}}/\d{{10}}|snapshots/\d{{10}})", item.key)
+        seen |= {head.get("kind"), "snapshot" if "/snapshots/" in item.key else None}
+    assert {"snapshot", "swap", "configure"} <= seen
 
 
 @pytest.mark.minio
