@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from streamvault.cli.output import Results
 from streamvault.cli.running import Command
 from streamvault.common.units import seconds_text
@@ -34,3 +36,5 @@ def _show(results: Results, report: DemoReport) -> None:
         if not report.kept:
             results.line("The archive itself is gone: with --keep FOLDER it stays, and the page's commands work.")
     results.line(f"All checks passed. {seconds_text(report.total_seconds)}")
+    where = shlex.quote(f"{report.kept}/archive/demo/orders") if report.kept else "ARCHIVE"
+    results.line(f"Unchanged Pravega clients can read an archive as if it were the stream: streamvault serve {where}")

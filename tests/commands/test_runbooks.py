@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +168,35 @@ def test_cluster_lost(site: Site, way: str) -> None:
     page.run(AGAIN)
     site.goes_on(page, schedule, where="there")
     assert len(page.left) == 1
+
+
+def test_readers_read_from_the_archive(site: Site) -> None:
+    page, before = site.page("readers-from-archive"), site.payloads()
+    page.places = {**page.places, "0.0.0.0:9090": "127.0.0.1:0", "archive.example.org": "127.0.0.1"}
+    if site.here.startswith("local:"):
+        shutil.rmtree(site.here.removeprefix("local://"))
+    if site.vault.startswith("file:"):
+        Path(site.vault.removeprefix("file://"), "readers").mkdir()
+    (serve,) = page.left.pop("Serve the archives")
+    command = [sys.executable, "-m", "streamvault", *map(page.placed, serve), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            assert run.stdout is not None
+            served = replace(site, here=json.loads(run.stdout.readline())["uri"])
+            assert served.payloads() == before
+            page.run("Rebuild the cluster")
+            assert served.payloads() == before == site.payloads(where="there")
+            with served.store() as old, site.store("there") as new:
+                was, now = old.describe(site.orders), new.describe(site.orders)
+                assert (now.head.offsets, now.tail.offsets) == (was.head.offsets, was.tail.offsets)
+            run.send_signal(signal.SIGTERM)
+            assert run.wait(30) == 0
+        finally:
+            run.kill()
+    schedule = last_line(page)
+    page.run(AGAIN)
+    site.goes_on(page, schedule, where="there")
+    assert list(page.left) == []
 
 
 def damage(site: Site) -> Callable[[], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from streamvault.cli import main
+from streamvault.cli.demo import _show
+from streamvault.cli.output import Results
+from streamvault.demo.report import DemoReport
 
 EVENTS = 1_500
 """Fewer events than by default, and without Spark: bin/demo runs in CI too."""
@@ -66,6 +70,12 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
     # the kept streams and archive can be used with the other commands
     assert main(["check", f"{(kept / 'archive').as_uri()}/demo/orders", "--master", "inline", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["events"] == EVENTS
+    with Results() as results:
+        _show(results, DemoReport(**{**report, "proofs": (), "first_keys": ()}))
+    *_, last = capfd.readouterr().out.splitlines()
+    words = shlex.split(last.partition("streamvault ")[2])
+    assert main([*words, "--listen", "0", "--for", "1s", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out.splitlines()[0])["served"] == ["demo/orders"]
 
     # and an existing folder is never changed
     assert main(["demo", "--keep", str(kept)]) == 4

@@ -10,6 +10,7 @@ from tests.commands.test_runbooks import (
     Site,
     test_cluster_lost,
     test_old_cluster_back,
+    test_readers_read_from_the_archive,
     test_stream_deleted,
 )
 from tests.integration.conftest import Place
@@ -17,6 +18,7 @@ from tests.integration.conftest import Place
 __all__ = [
     "test_cluster_lost",
     "test_old_cluster_back",
+    "test_readers_read_from_the_archive",
     "test_stream_deleted",
 ]
 

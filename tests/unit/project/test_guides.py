@@ -176,6 +176,8 @@ def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatc
         for section in list(page.left):
             if section == "A stream":
                 page.left[section][0] += ["--events", str(EVENTS)]
+            if section == "With Pravega's own clients":
+                page.left[section][0] += ["--for", "1s"]
             if section == "The disaster":
                 page.line(NOT_SHOWN[1])
                 page.run(section, 5)
@@ -200,6 +202,7 @@ def test_tutorials(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatc
     first, second = reports["Archive it"][1], reports["Archive new events"][2]
     assert (first["generation"], second["generation"]) == (1, 2)
     assert first["events"] == second["events"] > 0
+    assert reports["With Pravega's own clients"][0]["served"] == ["demo/sales"]
     assert reports["Keep it up to date"][0]["unchanged"]
     assert reports["Resume the schedule"][1]["archives"]
 
