@@ -141,18 +141,21 @@ def test_a_process_that_is_told_to_stop_ends_well(on_disk: Vault) -> None:
         text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     ) as run:
-        assert run.stdout is not None
-        address, _ = parse_stream(f"{json.loads(run.stdout.readline())['uri']}/{NAME}")
-        assert probe(port, "ready") == 200
-        with address.open() as store:
-            assert store.read_bytes(NAME, SEGMENT, 8, 11) == b"one"
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-            found = values(answer.read().decode())
-        assert found["streamvault_serve_sent_bytes_total"] == 3
-        assert found['streamvault_run_warnings_total{verb="serve"}'] == 0
-        run.send_signal(signal.SIGTERM)
-        assert json.loads(run.stdout.readline())["sent_bytes"] == 3
-        assert run.wait(20) == 0
+        try:
+            assert run.stdout is not None
+            address, _ = parse_stream(f"{json.loads(run.stdout.readline())['uri']}/{NAME}")
+            assert probe(port, "ready") == 200
+            with address.open() as store:
+                assert store.read_bytes(NAME, SEGMENT, 8, 11) == b"one"
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                found = values(answer.read().decode())
+            assert found["streamvault_serve_sent_bytes_total"] == 3
+            assert found['streamvault_run_warnings_total{verb="serve"}'] == 0
+            run.send_signal(signal.SIGTERM)
+            assert json.loads(run.stdout.readline())["sent_bytes"] == 3
+            assert run.wait(20) == 0
+        finally:
+            run.kill()
 
 
 @pytest.mark.parametrize("ends", [True, False])
