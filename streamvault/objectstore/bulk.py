@@ -154,6 +154,8 @@ class Transfers(Generic[T]):
         """Wait for all threads to end."""
         for thread in self._threads:
             thread.join()
+        # it and the work refer to each other, and an iterator may hold its last item, a large block, until a collection
+        self._items = iter(())
 
     def take(self) -> tuple[T, int] | None:
         """Return the next item and its size once it fits; None at the end or if the transfers were stopped."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
@@ -13,7 +15,7 @@ from obstore.store import MemoryStore
 
 from streamvault.common.errors import Conflict
 from streamvault.objectstore import bulk
-from streamvault.objectstore.bulk import DELETE_AT_ONCE, DELETES, delete_all, get_all, put_all, put_same
+from streamvault.objectstore.bulk import DELETE_AT_ONCE, DELETES, delete_all, get_all, put_all, put_same, read_ahead
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import SMALL, AccessDenied, NoSuchObject, WrongSize
 
@@ -200,6 +202,21 @@ def test_early_end_stops_the_threads() -> None:
     never = get_all(store, sizes(wanted))
     never.close()
     assert store.requests < 300
+
+
+def test_what_was_read_is_held_no_longer_than_it_is_used() -> None:
+    store, kept = ObstoreStore(MemoryStore(), bucket="memory://kept"), list[weakref.ref[memoryview]]()
+    store.put("key", bytes(3 << 20))
+    gc.collect()
+    gc.disable()  # with it, blocks of earlier reads would stay until it comes
+    try:
+        for block in read_ahead(store, "key", 0, 3 << 20):
+            kept.append(weakref.ref(block))
+        del block
+        assert kept
+        assert [one() for one in kept] == [None] * len(kept)
+    finally:
+        gc.enable()
 
 
 def test_put_same_accepts_equal_content_and_refuses_other() -> None:
