@@ -102,6 +102,22 @@ class EventsLayout(Layout):
             blocks = _with_headers(place.store, chain([first], entries), window_bytes)
             yield from _cut_bytes(blocks, start - first.offset, end - first.offset)
 
+    def read_chain(
+        self, place: Place, segment: SegmentId, edges: Sequence[int], start: int, end: int, window_bytes: int
+    ) -> Iterator[bytes | memoryview]:
+        """Yield the bytes ``[start, end)`` of objects whose boundaries are known, without a listing.
+
+        Raises:
+            Damaged: an object is missing or has the wrong size.
+        """
+        blocks = _with_headers(place.store, self._along(place, segment, edges), window_bytes)
+        yield from _cut_bytes(blocks, start - edges[0], end - edges[0])
+
+    def _along(self, place: Place, segment: SegmentId, edges: Sequence[int]) -> Iterator[ChainedObject]:
+        for low, high in pairwise(edges):
+            key = place.prefix + self.keys.key(segment, low, high - low)
+            yield ChainedObject(key, low, high - low, high - low - HEADER_BYTES)
+
     def _overlapping(self, place: Place, stored: ArchivedRange, start: int, end: int) -> Iterator[ChainedObject]:
         """Yield the objects with a byte in ``[start, end)``. The listing from the range's start proves them."""
         if start >= end:
@@ -220,18 +236,9 @@ class EventsLayout(Layout):
         return ProvedChain((), stored.end, why)
 
     def _digest_along(self, place: Place, stored: Range, edges: Sequence[int]) -> str:
-        entries = (
-            ChainedObject(
-                place.prefix + self.keys.key(stored.segment, low, high - low),
-                low,
-                high - low,
-                high - low - HEADER_BYTES,
-            )
-            for low, high in pairwise(edges)
-        )
         digest = hashlib.sha256()
         try:
-            for block in _with_headers(place.store, entries, WINDOW_BYTES):
+            for block in _with_headers(place.store, self._along(place, stored.segment, edges), WINDOW_BYTES):
                 digest.update(block)
         except Damaged:  # an object was lost or changed since it was listed
             return ""

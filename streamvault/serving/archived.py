@@ -16,16 +16,19 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import Generation
 from streamvault.manifests.noted_blocks import with_noted_blocks
-from streamvault.serving.blocks import BLOCK_BYTES, KnownRange, blocks_of, compared_block, learn
-from streamvault.serving.cache import BlockCache
+from streamvault.serving.blocks import BLOCK_BYTES, WHOLE_RANGE_BYTES, KnownRange, blocks_of, compared_block, learn
+from streamvault.serving.cache import FETCH_BYTES, BlockCache
 from streamvault.sources.sources import ArchiveSource, ArchiveState
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamDescription
 
 _log = logging.getLogger(__name__)
 
-AHEAD = 2
+AHEAD = 8
 """Blocks that are fetched ahead of a reader that reads on."""
+
+CHAIN = -1
+"""Stands for a range's chain of objects where else is a block's number."""
 
 _Key = tuple[str, SegmentId, int, int]
 
@@ -192,7 +195,7 @@ class ServedArchive:
         key = self._range(part)
         if (known := self._known_range(part)) is not None:
             try:
-                return compared_block(known, number)
+                return self._compared(known, number)
             except Damaged:
                 if not known.edges:
                     raise
@@ -200,26 +203,32 @@ class ServedArchive:
                 self._known.pop(key, None)
         with self._lock:
             lock = self._learning.setdefault(key, threading.Lock())
+        block = None
         with lock:
             if (known := self._known.get(key)) is None:
-                return self._learn(part, number)
-        return compared_block(known, number)
+                known, block = self._learn(part, number)
+        return block or self._compared(known, number)
+
+    def _compared(self, known: KnownRange, number: int) -> memoryview:
+        with self._cache.room(FETCH_BYTES):
+            return compared_block(known, number, self._cache.held(self._key(known.part, CHAIN)))
 
     def _known_range(self, part: ArchivedPart) -> KnownRange | None:
         return KnownRange(part) if part.row.block_checksums else self._known.get(self._range(part))
 
-    def _learn(self, part: ArchivedPart, number: int) -> memoryview:
-        """Read a range whole; keep what there is room for, and return one of its blocks."""
+    def _learn(self, part: ArchivedPart, number: int) -> tuple[KnownRange, memoryview | None]:
+        """Read a range whole; keep what there is room for, and return one of its blocks if it is among that."""
         taken = 0
 
         def room(size: int) -> bool:
             nonlocal taken
-            fits = self._cache.take(size)
+            fits = taken + size <= self._cache.most_of_range and self._cache.take(size)
             taken += size if fits else 0
             return fits
 
         try:
-            learned = learn(part, room, number)
+            with self._cache.room(WHOLE_RANGE_BYTES):
+                learned = learn(part, room, number)
         except BaseException:
             self._cache.give_back(taken)
             raise
@@ -228,7 +237,9 @@ class ServedArchive:
         self._learning.pop(self._range(part), None)
         for each, block in learned.blocks.items():
             self._cache.put(self._key(part, each), block)
-        return learned.blocks.get(number) or compared_block(learned.known, number)
+        if learned.chain and self._cache.take(len(learned.chain)):
+            self._cache.put(self._key(part, CHAIN), learned.chain)
+        return learned.known, learned.blocks.get(number)
 
     def _begin_ahead(self, now: Moment, part: ArchivedPart, number: int, offset: int) -> None:
         """Fetch the next blocks of the range for a reader that reads on: not for one that wants a single event."""

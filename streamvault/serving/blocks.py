@@ -15,17 +15,24 @@ from dataclasses import dataclass, field, replace
 from streamvault.common.errors import Damaged
 from streamvault.layouts import archived_range
 from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums
+from streamvault.layouts.events import LAYOUT as EVENTS
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
 from streamvault.manifests.damage import ArchivedPart, compared_blocks, in_blocks, read_blocks, read_verified
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES
 
-BLOCK_BYTES = 4 * archived_range.BLOCK_BYTES
-"""What is fetched and kept at once: several blocks that have a checksum."""
+BLOCK_BYTES = archived_range.BLOCK_BYTES
+"""What is fetched and kept at once: a block that has a checksum, as a reader may want no more of it."""
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """Read ahead while a range or a block is read."""
+
+WHOLE_RANGE_BYTES = 24 * 1024 * 1024
+"""What a range takes that is read whole: the window, and an event of 8 MiB, which the client library has, too."""
+
+MOST_IN_CHAIN = 128 * 1024
+"""Boundaries that are kept of a range: of smaller events, a block takes more requests than its listing adds."""
 
 Room = Callable[[int], bool]
 """Takes so many bytes of the cache's memory; False if there are not as many."""
@@ -52,10 +59,12 @@ class Learned:
     Attributes:
         known: the range.
         blocks: those of its blocks that there was room for, by number.
+        chain: of objects that are events, all boundaries, as bytes; empty if there are too many.
     """
 
     known: KnownRange
     blocks: Mapping[int, memoryview]
+    chain: memoryview
 
 
 def blocks_of(row: ArchivedRange) -> int:
@@ -63,8 +72,13 @@ def blocks_of(row: ArchivedRange) -> int:
     return -(-(row.end - row.start) // BLOCK_BYTES)
 
 
-def compared_block(known: KnownRange, number: int) -> memoryview:
+def compared_block(known: KnownRange, number: int, chain: memoryview | None = None) -> memoryview:
     """Return one block of a range, after it was compared with its checksums.
+
+    Args:
+        known: the range.
+        number: the block's number.
+        chain: see `Learned.chain`; without it, the block's objects are listed.
 
     Raises:
         Damaged: an object is missing or has the wrong size, or the bytes are not those that were archived.
@@ -74,10 +88,15 @@ def compared_block(known: KnownRange, number: int) -> memoryview:
     end = min(start + BLOCK_BYTES, row.end)
     if not edges:
         return _joined(read_blocks(replace(part, start=start, end=end), WINDOW_BYTES))
-    # only the block's objects are listed, as the range's chain is known
-    low, high = edges[bisect_right(edges, start) - 1], edges[bisect_left(edges, end)]
-    held = replace(row, start=low, end=high, digest="", block_checksums="")
-    read = open_reader(part.layout).read_range(part.place, held, start, end, WINDOW_BYTES)
+    read: Iterator[bytes | memoryview]
+    if chain:
+        offsets = chain.cast("q")
+        some = offsets[bisect_right(offsets, start) - 1 : bisect_left(offsets, end) + 1]
+        read = EVENTS.read_chain(part.place, part.segment, some, start, end, WINDOW_BYTES)
+    else:
+        low, high = edges[bisect_right(edges, start) - 1], edges[bisect_left(edges, end)]
+        held = replace(row, start=low, end=high, digest="", block_checksums="")
+        read = open_reader(part.layout).read_range(part.place, held, start, end, WINDOW_BYTES)
     return _joined(compared_blocks(part, read, start, end))
 
 
@@ -91,13 +110,18 @@ def learn(part: ArchivedPart, room: Room, first: int = 0) -> Learned:
     """
     row, checksums, kept = part.row, BlockChecksums(), dict[int, memoryview]()
     chained = part.layout in LAYOUTS and open_layout(part.layout).one_object_per_event and not row.is_large
-    splitter = EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES) if chained else None
-    edges = array("q", [row.start]) if chained else array("q")
+    splitter = EventSplitter(row.start, str(row.segment), largest=ANY_EVENT_BYTES, starts=True) if chained else None
+    edges, chain = (array("q", [row.start] if chained else []) for _ in range(2))
 
     def compared() -> Iterator[bytes | memoryview]:
         for data in checksums.of(read_verified(part, WINDOW_BYTES)):
-            if splitter is not None:
-                edges.extend(some.end for some in splitter.feed(data))
+            for some in splitter.feed(data) if splitter is not None else ():
+                edges.append(some.end)
+                if chain and len(chain) + some.count <= MOST_IN_CHAIN:
+                    chain.extend(() if some.starts is None else (some.offset + some.starts[1:]).tolist())
+                    chain.append(some.end)
+                else:
+                    del chain[:]
             yield data
 
     try:
@@ -107,7 +131,7 @@ def learn(part: ArchivedPart, room: Room, first: int = 0) -> Learned:
     except NotAnEvent as error:
         raise Damaged(error.what, where=part.place.uri, todo="Run 'streamvault check' on the archive.") from None
     learned = replace(part, row=replace(row, block_checksums=checksums.finish()[1]))
-    return Learned(KnownRange(learned, edges), kept)
+    return Learned(KnownRange(learned, edges), kept, memoryview(chain.tobytes()))
 
 
 def _joined(parts: Iterable[bytes | bytearray | memoryview]) -> memoryview:

@@ -1,6 +1,6 @@
-"""The server's memory: blocks that all readers share, what is being fetched, and answers that clients have yet to take.
+"""The server's memory: blocks that all readers share, what is being fetched, what clients ask, and what they are sent.
 
-All of it is one budget, parted once, so that no reader can take what others need.
+All of it is one budget, from which bytes are taken before they are there.
 """
 
 from __future__ import annotations
@@ -8,16 +8,19 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 from streamvault.serving.blocks import BLOCK_BYTES
 
 FETCH_BYTES = 4 * BLOCK_BYTES
-"""What a fetch takes: what is read ahead, a block, and the parts that it is made of."""
+"""What the fetch of a block takes: what is read ahead, the block, and the parts that it is made of."""
+
+MOST_FETCHES = 32
 
 LEAST_ANSWER, LARGEST_ANSWER = 16 * 1024, 1024 * 1024
-"""Bytes of one answer, at least if there are as many; Java's client asks for no more than the latter."""
+"""Bytes that a connection may always be sending, and at most; Java's client asks for no more than the latter."""
 
 LEAST_CACHE = 64 * 1024 * 1024
 
@@ -28,11 +31,13 @@ class BlockCache:
     """Blocks by key; the least recently used are given up. Thread-safe.
 
     Args:
-        limit: the budget (bytes), at least `LEAST_CACHE`: three eighths for fetches, an eighth for answers, an eighth
-            for the states of reader groups, the rest for blocks.
+        limit: the budget (bytes), at least `LEAST_CACHE`. An eighth is kept for the states of reader groups; of the
+            rest, what clients ask, and what they are sent, take an eighth each at most, besides a few KiB for each
+            connection. So there is always room for a range that is read whole.
 
     Attributes:
         fetches: how many blocks are fetched at once.
+        most_of_range: most bytes of blocks that are kept of a range when it is read whole.
         state_bytes: most bytes of the states of reader groups.
         hits: how often a block was found in memory.
         fetched: how many blocks were fetched.
@@ -40,15 +45,16 @@ class BlockCache:
     """
 
     def __init__(self, limit: int) -> None:
-        self.fetches = fetches = max(1, limit * 3 // 8 // FETCH_BYTES)
-        self._answers = self.state_bytes = limit // 8
-        self._limit = limit - fetches * FETCH_BYTES - self._answers - self.state_bytes
+        self.state_bytes = self._most_sending = self._most_asked = limit // 8
+        self._limit = limit - self.state_bytes
+        self.most_of_range = limit // 4
+        self.fetches = fetches = min(limit // 4 // FETCH_BYTES, MOST_FETCHES)
         self._held: OrderedDict[Hashable, memoryview] = OrderedDict()
         self._coming: dict[Hashable, Future[memoryview]] = {}
-        self._most_coming = 8 * fetches
-        self._bytes = self._sending = self.hits = self.fetched = 0
+        self._bytes = self._sending = self._asked = self.hits = self.fetched = 0
         self.fetch_seconds = 0.0
-        self._lock = threading.Lock()
+        self._lock, self._turn = threading.Lock(), threading.Lock()
+        self._freed = threading.Condition(self._lock)
         self._pool = ThreadPoolExecutor(fetches, thread_name_prefix="fetch")
 
     def held(self, key: Hashable) -> memoryview | None:
@@ -72,8 +78,8 @@ class BlockCache:
             return coming
 
     def begin_ahead(self, key: Hashable, fetch: Fetch) -> None:
-        """Begin to fetch a block that nobody waits for yet, unless many others are on their way."""
-        if len(self._coming) < self._most_coming:
+        """Begin to fetch a block that nobody waits for yet, unless as many others are on their way as are at once."""
+        if len(self._coming) < self.fetches:
             self.begin(key, fetch)
 
     def has(self, key: Hashable) -> bool:
@@ -83,17 +89,23 @@ class BlockCache:
     def take(self, size: int) -> bool:
         """Take memory for a block that is not yet compared; give up others for it. False if there is too little."""
         with self._lock:
-            while self._bytes + size > self._limit and self._held:
-                self._bytes -= len(self._held.popitem(last=False)[1])
-            if self._bytes + size > self._limit:
-                return False
-            self._bytes += size
-            return True
+            return self._take(size)
+
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """Take memory for what is about to be fetched, until the block ends; wait for it in the order of coming."""
+        with self._turn, self._lock:
+            self._freed.wait_for(lambda: self._take(size))
+        try:
+            yield
+        finally:
+            self.give_back(size)
 
     def give_back(self, size: int) -> None:
         """Give memory back that was taken."""
         with self._lock:
             self._bytes -= size
+            self._freed.notify()
 
     def put(self, key: Hashable, block: memoryview) -> None:
         """Keep a block whose memory was taken."""
@@ -103,21 +115,47 @@ class BlockCache:
             self._held[key] = block
 
     def answer_bytes(self, asked: int) -> int:
-        """Take memory for an answer; return how many bytes it may have, fewer and fewer as clients take none."""
+        """Take memory for what is sent next; return how many bytes: fewer and fewer as clients take none."""
         with self._lock:
-            free = max(self._answers - self._sending, 0)
+            free = max(self._most_sending - self._sending, 0)
             size = min(max(asked, 1), LARGEST_ANSWER, max(free // 8, LEAST_ANSWER))
             self._sending += size
+            self._bytes += size
+            self._take(0)
             return size
 
     def answered(self, size: int) -> None:
-        """Give the memory of an answer back."""
+        """Give it back."""
         with self._lock:
             self._sending -= size
+        self.give_back(size)
+
+    def take_request(self, size: int, *, always: bool = False) -> bool:
+        """Take memory for what a client asks, ``always`` or if there is any; return whether it did."""
+        with self._lock:
+            fits = self._asked + size <= self._most_asked
+            if fits or always:
+                self._asked += size
+                self._bytes += size
+                self._take(0)
+            return fits or always
+
+    def give_back_request(self, size: int) -> None:
+        """Give it back."""
+        with self._lock:
+            self._asked -= size
+        self.give_back(size)
 
     def close(self) -> None:
         """Fetch nothing more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _take(self, size: int) -> bool:
+        while self._bytes + size > self._limit and self._held:
+            self._bytes -= len(self._held.popitem(last=False)[1])
+        fits = self._bytes + size <= self._limit
+        self._bytes += size if fits else 0
+        return fits
 
     def _fetch(self, key: Hashable, fetch: Fetch) -> memoryview:
         began, fetched = time.monotonic(), 0

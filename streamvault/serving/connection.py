@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from streamvault.common.errors import Damaged, Problem
+from streamvault.serving.cache import LARGEST_ANSWER
 from streamvault.serving.controller import READ_ONLY
 from streamvault.serving.state import NULL, StateLost, StateSegment
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated, WireError
@@ -30,11 +31,14 @@ LARGEST_REQUEST = 16 * 1024
 LARGEST_APPEND = 2 * 1024 * 1024
 """The longest payload of one that writes: the state of a reader group has at most 1 MiB at once."""
 
-MOST_RECEIVED = 32 * 1024 * 1024
-"""Most bytes of such payloads that all clients may be sending at once."""
+READ_BYTES = 6 * 1024
+"""Memory of a read that waits, besides its payload."""
 
-MOST_WAITING = 20_000
-"""Reads that may wait at once, of all connections."""
+FEW_READS = 2
+"""Reads that each connection may have, however many others wait."""
+
+AT_ONCE = 2
+"""Reads of one connection that are fetched at once. No other is, until the client has taken one of the answers."""
 
 MOST_READS = 1024
 """Reads of one connection that may wait at once; a client has one for each segment."""
@@ -59,13 +63,18 @@ class ClientConnection:
         self._reads: set[asyncio.Task[None]] = set()
         self._writers: dict[UUID, str] = {}
         self._block: dict[UUID, bytes] = {}
-        self._sending = asyncio.Lock()
+        self._sending, self._turns = asyncio.Lock(), asyncio.Semaphore(AT_ONCE)
         self._reason, self._received, self._answering = "", 0, 0
 
     @property
     def is_answering(self) -> bool:
         """Whether an answer is being made or sent: not one that waits at a segment's end."""
         return self._answering > 0 or self._writer.transport.get_write_buffer_size() > 0
+
+    @property
+    def waiting(self) -> int:
+        """How many of its reads wait."""
+        return len(self._reads)
 
     @contextmanager
     def _an_answer(self) -> Iterator[None]:
@@ -99,7 +108,7 @@ class ClientConnection:
             self._writer.transport.abort()
 
     def _release(self) -> None:
-        self._server.received -= self._received
+        self._server.cache.give_back_request(self._received)
         self._received = 0
 
     def _close(self, reason: str) -> None:
@@ -126,13 +135,12 @@ class ClientConnection:
                 code, length = HEADER.unpack(await self._reader.readexactly(HEADER.size))
         except TimeoutError:
             raise WireError(f"it was silent for {patience:.0f} s") from None
-        server, is_large = self._server, length > LARGEST_REQUEST
+        is_large = length > LARGEST_REQUEST
         if not 0 <= length <= (LARGEST_APPEND if code in _APPENDS and self._writers else LARGEST_REQUEST):
             raise WireError(f"a frame of {length} bytes (type {code})")
-        if is_large and server.received + length > MOST_RECEIVED:
-            raise WireError(f"a frame of {length} bytes, and others are sending too much")
         if is_large:  # until it is stored
-            server.received += length
+            if not self._server.cache.take_request(length):
+                raise WireError(f"a frame of {length} bytes, and others are sending too much")
             self._received += length
         try:
             async with asyncio.timeout(SLOW_SECONDS):
@@ -168,7 +176,7 @@ class ClientConnection:
             number = request.offset if isinstance(request, wire.ReadSegment) else getattr(request, "request_id", 0)
             await self._send(encode(wire.AuthTokenCheckFailed(number, "", why)))  # a Pravega, too, says the offset
         elif isinstance(request, wire.ReadSegment):
-            self._begin(request)
+            self._begin(request, READ_BYTES + len(payload))
         elif isinstance(request, wire.KeepAlive):
             await self._send(encode(request))
         elif isinstance(request, wire.AppendBlock):
@@ -243,17 +251,14 @@ class ClientConnection:
         self._server.changed(name)
         return wire.DataAppended(writer, number, done.before, request.request_id, done.end)
 
-    def _begin(self, request: wire.ReadSegment) -> None:
-        if len(self._reads) >= MOST_READS or self._server.waiting >= MOST_WAITING:
+    def _begin(self, request: wire.ReadSegment, size: int) -> None:
+        waiting, cache = len(self._reads), self._server.cache
+        if waiting >= MOST_READS or not cache.take_request(size, always=waiting < FEW_READS):
             raise WireError("too many reads wait at once")
         task = asyncio.create_task(self._read(request))
         self._reads.add(task)
-        self._server.waiting += 1
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._reads.discard(task)
-        self._server.waiting -= 1
+        task.add_done_callback(self._reads.discard)
+        task.add_done_callback(lambda _: cache.give_back_request(size))
 
     async def _read(self, request: wire.ReadSegment) -> None:
         name, offset = request.segment, request.offset
@@ -263,9 +268,10 @@ class ClientConnection:
                 await self._send(*wire.encode_read(name, offset, 0, request.request_id, end=True))
                 return
             with self._an_answer():
-                await self._server.read(name, offset, 1)  # fetches it, while others may send
-                async with self._sending:
-                    await self._send_bytes(request, end)
+                async with self._turns:
+                    await self._server.read(name, offset, 1)  # fetches it, while others may send
+                    async with self._sending:
+                        await self._send_bytes(request, end)
         except StateLost as error:
             self._close(str(error))
         except Problem as error:
@@ -283,17 +289,31 @@ class ClientConnection:
             self._writer.transport.abort()
 
     async def _send_bytes(self, request: wire.ReadSegment, end: int) -> None:
-        server, name, offset = self._server, request.segment, request.offset
-        size = server.cache.answer_bytes(request.length)
-        try:
-            data = [await server.read(name, offset, min(size, end - offset))]
-            length = len(data[0])
-            head, tail = wire.encode_read(name, offset, length, request.request_id)
-            data = [head, *data, tail]
-            server.sent += length
-            await self._write(data)
-        finally:
-            server.cache.answered(size)
+        """Send an answer, in parts for which memory is taken; none of them keeps a block in memory."""
+        server, name, at = self._server, request.segment, request.offset
+        block = await server.read(name, at, min(max(request.length, 1), LARGEST_ANSWER, end - at))
+        end = at + len(block)
+        first, last = wire.encode_read(name, at, len(block), request.request_id)
+        parts: list[bytes | memoryview] = [first]
+        while True:
+            size = server.cache.answer_bytes(end - at)
+            try:
+                parts.append(block[:size])
+                at += len(parts[-1])
+                block = b""
+                if at == end:
+                    parts.append(last)
+                server.sent += len(parts[-2 if at == end else -1])
+                await self._write(parts)
+            finally:
+                server.cache.answered(size)
+            if at == end:
+                return
+            try:
+                block = await server.read(name, at, end - at)
+            except Problem as error:  # in the middle of a frame, so there is no other answer
+                self._close(str(error))
+                raise ConnectionError from None
 
     async def _there(self, name: str, offset: int) -> int:
         """Wait until there is something at an offset, or until it is a sealed segment's end; return the end."""

@@ -74,8 +74,6 @@ class SegmentServer:
         cache: see above.
         counts: what clients have asked for → how often.
         sent: bytes of segments that were sent.
-        waiting: reads that wait.
-        received: bytes of requests that are being received.
         stopping: whether it takes no more requests.
     """
 
@@ -90,8 +88,7 @@ class SegmentServer:
         self._refreshing: list[asyncio.Task[None]] = []
         self._connections: dict[asyncio.Task[None], ClientConnection] = {}
         self.counts: Counter[str] = Counter()
-        self.sent = self.waiting = self.received = 0
-        self.stopping = False
+        self.sent, self.stopping = 0, False
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection."""
@@ -114,6 +111,11 @@ class SegmentServer:
     def connections(self) -> int:
         """How many clients are connected."""
         return len(self._connections)
+
+    @property
+    def waiting(self) -> int:
+        """How many reads wait."""
+        return sum(client.waiting for client in list(self._connections.values()))
 
     def count(self, what: str) -> None:
         """Count a request."""

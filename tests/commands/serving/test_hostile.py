@@ -90,12 +90,12 @@ def test_a_command_that_is_not_served_is_answered(served: Served, payload: bytes
     ("name", "value", "sent", "reason"),
     [
         ("MOST_READS", 3, [encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", n)) for n in range(4)], "too many reads"),
-        ("MOST_WAITING", 3, [encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", n)) for n in range(9)], "too many reads"),
+        ("READ_BYTES", 9 << 20, [encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", 1))] * 9, "too many reads"),
         ("MOST_READS", 1, [encode(wire.SetupAppend(n, UUID(int=n), SEGMENT, "")) for n in range(2)], "more than 1 wr"),
         ("SILENT_SECONDS", 0.05, [b""], "it was silent for"),
         ("SLOW_SECONDS", 0.05, [HEADER.pack(wire.ReadSegment.code, 99)], "it stopped within a frame"),
         ("SLOW_SECONDS", 0.05, [encode(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 1)) * 100], "it took nothing for"),
-        ("MOST_RECEIVED", 99_999, [HEADER.pack(wire.AppendBlock.code, 100_000)], "others are sending too much"),
+        ("asked", 0, [HEADER.pack(wire.AppendBlock.code, 100_000)], "others are sending too much"),
     ],
 )
 def test_too_much_or_too_slow_is_closed_with_a_reason(
@@ -108,10 +108,12 @@ def test_too_much_or_too_slow_is_closed_with_a_reason(
     reason: str,
 ) -> None:
     with served.greeted() as client:
-        if name == "MOST_RECEIVED":
+        if name == "asked":
+            monkeypatch.setattr(served.segments.cache, "_most_asked", 99_999)
             client.sendall(encode(wire.SetupAppend(1, WRITER, SEGMENT, "")))
             assert client.recv(8, socket.MSG_WAITALL)
-        monkeypatch.setattr(f"streamvault.serving.connection.{name}", value)
+        else:
+            monkeypatch.setattr(f"streamvault.serving.connection.{name}", value)
         if name == "SILENT_SECONDS":
             client.sendall(encode(wire.KeepAlive()))
         for one in sent:
