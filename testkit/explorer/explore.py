@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 
-from testkit.explorer import event_copies, judge, mirrors, stitches
+from testkit.explorer import event_copies, judge, mirrors, served_states, stitches
 from testkit.explorer.commands import COMMANDS, MIRRORS
 from testkit.explorer.scenes import scene_of
 from testkit.explorer.schedule import Schedule, Step
 from testkit.explorer.world import Actor, in_memory, perform
 
 ALL = {**COMMANDS, **MIRRORS}
-STITCH, COPIES = "stitch", "copies"
-"""The scenes of appends and joins, and of copies by events; each has commands of its own."""
-PLAYS = {STITCH: stitches.run, COPIES: event_copies.run}
+STITCH, COPIES, STATES = "stitch", "copies", "states"
+"""The scenes of appends and joins, of copies by events, and of reader groups' states; each has its own commands."""
+PLAYS = {STITCH: stitches.run, COPIES: event_copies.run, STATES: served_states.run}
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def two_stops(
 def is_outside(scene: str, name: str) -> bool:
     """Whether a command is an event outside the product, which is atomic and does not fail."""
     if scene in PLAYS:
-        return name not in {**stitches.VERBS, **stitches.OF_ARCHIVES, **event_copies.VERBS}
+        return name not in {**stitches.VERBS, **stitches.OF_ARCHIVES, **event_copies.VERBS, **served_states.VERBS}
     return ALL[name].outside
 
 

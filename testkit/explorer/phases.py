@@ -10,10 +10,13 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
+from testkit.explorer import served_states
 from testkit.explorer.commands import COMMANDS
 from testkit.explorer.deleting import BESIDE, STOPPED, beside, stopped
 from testkit.explorer.explore import (
     COPIES,
+    PLAYS,
+    STATES,
     STITCH,
     at_each_point,
     pairs_of_points,
@@ -173,6 +176,28 @@ STITCH_PHASES: dict[str, Phase] = {
     "chance": _stitch_chance,
 }
 
+
+def _state_points(rng: random.Random) -> Iterator[Schedule]:
+    while True:
+        yield from _some(rng, at_each_point(STATES, _of_states(rng), STITCH_ENDINGS))
+
+
+def _state_stops(rng: random.Random) -> Iterator[Schedule]:
+    while True:
+        yield from islice(two_stops(rng, STATES, _of_states(rng), STITCH_ENDINGS), FEW)
+
+
+def _state_chance(rng: random.Random) -> Iterator[Schedule]:
+    return random_schedules(rng.randrange(1 << 30), [STATES], (*served_states.VERBS, "arrive"), STITCH_ENDINGS)
+
+
+def _of_states(rng: random.Random) -> tuple[str, ...]:
+    others = (rng.choice((*served_states.VERBS, "arrive")) for _ in range(rng.randrange(1, 4)))
+    return (rng.choice([*served_states.VERBS]), *others)
+
+
+STATE_PHASES: dict[str, Phase] = {"points": _state_points, "two stops": _state_stops, "chance": _state_chance}
+
 MIRROR_PHASES: dict[str, Phase] = {
     "known": _known(MIRRORED, ENDINGS),
     "variants": _known(MIRROR_VARIED, ENDINGS),
@@ -187,7 +212,7 @@ def _in_turn(phases: Mapping[str, Phase], seed: int, part: int) -> Iterator[Sche
     rounds = (
         one for phase in iter(lambda: drawn_of, None) for one in chain.from_iterable(islice(of, 1) for of in phase)
     )
-    return (one for one in rounds if one.scene in STITCHED or not is_left_out(one.commands))
+    return (one for one in rounds if one.scene in PLAYS or not is_left_out(one.commands))
 
 
 def drawn(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
@@ -203,6 +228,11 @@ def drawn(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
 def drawn_stitches(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
     """As `drawn`, of appends, joins and copies by events."""
     return _in_turn(STITCH_PHASES, seed, part)
+
+
+def drawn_states(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
+    """As `drawn`, of the states of reader groups that servers share."""
+    return _in_turn(STATE_PHASES, seed, part)
 
 
 def drawn_mirrors(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
