@@ -24,7 +24,8 @@ def on_config(config: Any) -> None:
 
 def on_files(files: Any, config: Any) -> None:
     """Add the page of changes, which lies at the top of the repository."""
-    text = (Path(config["docs_dir"]).parent / "CHANGELOG.md").read_text().replace("](docs/", "](")
+    text = (Path(config["docs_dir"]).parent / "CHANGELOG.md").read_text()
+    text = LINK.sub(r"[\1](../\2\3)", text).replace("](../docs/", "](")
     files.append(File.generated(config, "changes.md", content=text))
 
 

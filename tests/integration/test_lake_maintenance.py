@@ -65,6 +65,7 @@ class Tended:
     days: dict[int, str] = field(default_factory=dict)
     """Each row's number, and its day."""
     added: int = 0
+    event_time: str | None = "at"
 
     def hand_off(self) -> HandoffReport:
         began = BEGAN + timedelta(days=self.added // EVENTS)
@@ -79,7 +80,8 @@ class Tended:
         return self.hand_off_nothing_new()
 
     def hand_off_nothing_new(self) -> HandoffReport:
-        options: dict[str, Any] = {"decode": "json", "schema": SCHEMA, "event_time": "at", "master": "inline[1]"}
+        options: dict[str, Any] = {"decode": "json", "schema": SCHEMA, "master": "inline[1]"}
+        options["event_time"] = self.event_time
         return write_table(self.vault.archive, table=self.name, catalog=self.catalog, **options)
 
     def delete(self, kind: int) -> None:
@@ -148,6 +150,24 @@ def test_trino_tends_a_table(
     trino.query(OF_TRINO[0].format(table))
     assert trino.query(f"SELECT count(*) FROM {of_files}") == [[1]], "what many handoffs added is in one file"
     lake.check(trino, table, "2026-01-01", "2026-01-11")
+
+
+def test_a_table_without_an_event_time_is_compacted_across_handoffs(
+    tended: Callable[[str], Tended], iceberg_rest: IcebergRestServer, trino: TrinoServer
+) -> None:
+    trino.add_rest_catalog("untimed", iceberg_rest.uri)
+    lake = tended(f"rest:{iceberg_rest.uri}")
+    lake.event_time = None
+    table, of_files = f"untimed.{lake.name}", f'"untimed.{lake.name}$files"'.replace(".", '"."')
+    for number in range(1, 9):
+        assert lake.hand_off().registered == (number,)
+    assert trino.query(f"SELECT count(*) FROM {of_files}") == [[8]]
+    trino.query(OF_TRINO[0].format(table))
+    assert trino.query(f"SELECT count(*) FROM {of_files}") == [[1]], "what eight handoffs added is in one file"
+    assert lake.hand_off_nothing_new().unchanged
+    assert lake.hand_off().registered == (9,)
+    trino.query(OF_TRINO[0].format(table))
+    assert trino.query(f"SELECT id FROM {table} ORDER BY 1") == [[number] for number in range(lake.added)]
 
 
 def read_by_trino(lake: Tended, table: Table, trino: TrinoServer) -> None:
