@@ -444,6 +444,18 @@ def _injure_manifests(made: Injuries) -> None:
             "reject",
             ('"format": 1,', '"format": 1,\n "features": [\n  "unheard-of"\n ],'),
         ),
+        (
+            "a newer format, and a member less",
+            "reject",
+            ('"format": 1,', '"format": 99,'),
+            (' "range_size": 4096,\n', ""),
+        ),
+        (
+            "a feature that nobody knows, and a member less",
+            "reject",
+            ('"format": 1,', '"format": 1,\n "features": [\n  "unheard-of"\n ],'),
+            (' "range_size": 4096,\n', ""),
+        ),
         ("a member that nobody knows", "intact", ('"format": 1,', '"format": 1,\n "note": "x",')),
         ("a name twice", "damage", ('"format": 1,', '"format": 1,\n "format": 1,')),
         ("an integer with a fraction", "damage", ('"generation": 2,', '"generation": 2.0,')),

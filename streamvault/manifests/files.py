@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic_core import ErrorDetails
 
 from streamvault.common.errors import Damaged, Failed, Usage
 from streamvault.common.plain_json import MOST_VALUES, check_names, has_too_many
@@ -137,6 +138,11 @@ def decide_file(store: ObjectStore, key: str, file: F) -> tuple[F, bool]:
     return (file if created else decode(type(file), data, f"{store.uri}/{key}")), created
 
 
+def _is_newer(error: ErrorDetails) -> bool:
+    """Return whether a validation error says that a newer release wrote the file, whatever else is wrong with it."""
+    return error["type"] == UNSUPPORTED or (error["loc"] == ("format",) and error["type"] == "literal_error")
+
+
 def decode(model: type[F], data: bytes, where: str) -> F:
     """Decode and validate a file's content.
 
@@ -150,11 +156,12 @@ def decode(model: type[F], data: bytes, where: str) -> F:
         made = model.model_validate_json(data)
         check_names(data)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        errors = error.errors(include_url=False, include_input=False)
+        first = next((one for one in errors if _is_newer(one)), errors[0])
         place = ".".join(str(part) for part in first["loc"])
         if first["type"] == "json_invalid":
             raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(first['msg'])}") from None
-        if first["type"] == UNSUPPORTED or (place == "format" and first["type"] == "literal_error"):
+        if _is_newer(first):
             what = first["msg"] if first["type"] == UNSUPPORTED else "unsupported format version"
             raise Damaged(one_line(what), where=where, todo="Use a newer release.") from None
         problem = one_line(f"{place}: {first['msg']}" if place else first["msg"])

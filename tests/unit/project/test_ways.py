@@ -61,11 +61,11 @@ class Ways:
     [
         (12, "export {stream} {root} --layout events", "/events/"),
         (12, "export {stream} {root} --layout chunks", "/chunks/"),
-        (14, "import {archive} {other}", "append"),
-        (14, "copy {stream} {other}", "append"),
-        (15, "replicate {stream} {other}", "append"),
-        (15, "append {archive} --into {target} --own-segments", "append"),
-        (13, "handoff {archive} --format parquet --root {root}", ".parquet"),
+        (8, "import {archive} {other}", "append"),
+        (9, "copy {stream} {other}", "append"),
+        (10, "replicate {stream} {other}", "append"),
+        (7, "append {archive} --into {target} --own-segments", "append"),
+        (9, "handoff {archive} --format parquet --root {root}", ".parquet"),
     ],
 )
 def test_way_from_a_command_to_its_bytes(
