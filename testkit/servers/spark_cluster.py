@@ -15,6 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
 from testkit.servers.availability import Unavailable
 from testkit.servers.java import java_home
 from testkit.servers.process import ServerProcess, temporary_folder
@@ -167,3 +170,14 @@ def python_without_the_project(folder: Path) -> Path:
     if tried.returncode != 0 or tried.stdout.strip() != "None":
         raise Unavailable(f"no Python with the dependencies but not the project: {tried.stdout}{tried.stderr}")
     return python
+
+
+def end_spark(spark: SparkSession) -> None:
+    """End a session and its Java process, whose environment would be that of the next session's tasks."""
+    gateway = SparkContext._gateway
+    spark.stop()
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None

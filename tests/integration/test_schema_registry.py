@@ -23,6 +23,7 @@ from testkit.servers.availability import Unavailable
 from testkit.servers.java import spark_environment
 from testkit.servers.process import free_ports
 from testkit.servers.schema_registry import JavaSerializers, SchemaRegistryServer
+from testkit.servers.spark_cluster import end_spark
 from tests.conftest import absent
 from tests.integration.conftest import Site
 
@@ -159,7 +160,7 @@ def test_spark_decodes_an_archive_and_a_stream(
         query.awaitTermination()
         assert spark.table("decoded").where("_error IS NULL").count() == 9
     finally:
-        spark.stop()
+        end_spark(spark)
 
 
 def test_a_table_grows_with_its_group(registered: Registered) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,7 +28,7 @@ from testkit.servers.java import spark_environment
 from testkit.servers.pravega import PravegaServer
 from testkit.servers.pravega_security import ADMIN
 from testkit.servers.s3 import S3Server
-from testkit.servers.spark_cluster import SparkCluster
+from testkit.servers.spark_cluster import SparkCluster, end_spark
 from testkit.small_archives import Vault
 from testkit.streams import append_events, events_of, make_stream
 
@@ -55,17 +54,7 @@ def spark(minio: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         spark = settings(SparkSession.builder.master("local[2]").config(map=logs))
         register(spark)
         yield spark
-        end(spark)
-
-
-def end(spark: SparkSession) -> None:
-    gateway = SparkContext._gateway
-    spark.stop()
-    assert gateway is not None
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(30)
-    SparkContext._gateway = SparkContext._jvm = None
+        end_spark(spark)
 
 
 @pytest.fixture(scope="module")
