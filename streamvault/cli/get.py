@@ -119,20 +119,24 @@ def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.
 
 
 def _as_lines(batch: pa.RecordBatch) -> bytes:
-    return b"".join(line + b"\n" for line in map(_line, batch.to_pylist(maps_as_pydicts="lossy")))
+    return b"".join(line + b"\n" for line in _lines(batch))
 
 
 def _as_one_object(archive: str, pieces: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
     yield b'{"archive": ' + json.dumps(archive).encode() + b', "events": ['
     comma = b""
     for batch in pieces:
-        yield comma + b", ".join(map(_line, batch.to_pylist(maps_as_pydicts="lossy")))
+        yield comma + b", ".join(_lines(batch))
         comma = b", "
     yield b"]}\n"
 
 
 _OWN = ("pointer", "epoch", "segment", "offset", "length")
 """The columns of an event itself that are written."""
+
+
+def _lines(batch: pa.RecordBatch) -> Iterator[bytes]:
+    return map(_line, batch.to_pylist(maps_as_pydicts="lossy"))
 
 
 def _line(row: dict[str, Any]) -> bytes:

@@ -8,14 +8,11 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.framing import with_hints
-from streamvault.lake.registry import RegisteredPayloads, columns_of
+from streamvault.lake.registry import RegisteredPayloads, columns_of, left_out_warning
 from streamvault.lake.reports import ERROR, Framing
 from streamvault.lake.table import MAX_TEXT, arrow_type
 from streamvault.manifests.manifest import SchemaGroup
-from streamvault.sources.schemas import RegistryGroup
-from streamvault.streamstore.model import StreamName
 
 FRAMING: Framing = "pravega"
 
@@ -36,8 +33,7 @@ class EventDecoder:
 
     def __init__(self, group: SchemaGroup) -> None:
         columns, readers, left_out, self.warnings = columns_of(group)
-        if left_out:
-            self.warnings += (f"fields with several types get no column: {', '.join(left_out[:5])}",)
+        self.warnings += left_out_warning(left_out)
         self.fields = [*(pa.field(one.column, arrow_type(one.type)) for one in columns), pa.field(ERROR, pa.string())]
         self._parser = RegisteredPayloads(columns, readers, group)
 
@@ -59,31 +55,3 @@ class EventDecoder:
 def decoder_of(group: SchemaGroup) -> EventDecoder:
     """Return the decoder of a group's events; raises as `EventDecoder`."""
     return EventDecoder(group)
-
-
-def group_of(
-    stream: StreamName, noted: Iterable[SchemaGroup | None], registry: str | None, group: str | None
-) -> SchemaGroup:
-    """Return the encodings of a stream's events: what its archive has noted, and what a registry has since.
-
-    Args:
-        stream: the stream.
-        noted: what the archive's generations have noted, oldest first.
-        registry: the registry's URL; None to ask none.
-        group: the group's name there; None for that of what was noted, or the stream's name.
-
-    Raises:
-        Usage: neither an archive nor a registry has any.
-        Conflict: generations have noted different schemas.
-    """
-    try:
-        held = SchemaGroup.union(noted)
-    except ValueError as error:
-        todo = "Read the generations before and after it by themselves."
-        raise Conflict("generations of the archive have noted different schemas", where=str(error), todo=todo) from None
-    if registry is not None:
-        return RegistryGroup(registry, group or (held.group if held else stream.stream)).noted(held)
-    if held is None:
-        todo = "Give the registry's URL, or note the schemas in the archive (export --schemas URL)."
-        raise Usage("nothing says how the events are encoded", where=str(stream), todo=todo)
-    return held

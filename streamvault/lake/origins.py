@@ -75,9 +75,9 @@ class ArchiveOrigin(Origin):
         )
 
     @property
-    def schemas(self) -> SchemaGroup | None:
-        """See `Origin.schemas`."""
-        return SchemaGroup.union(one.manifest.schemas for one in self._history.generations)
+    def noted_schemas(self) -> Sequence[SchemaGroup | None]:
+        """See `Origin.noted_schemas`."""
+        return [one.manifest.schemas for one in self._history.generations]
 
     def unless_archive_changed(self, first: int = 0) -> AbstractContextManager[None]:
         """See `Origin.unless_archive_changed`."""

@@ -245,13 +245,9 @@ class Origin(ABC):
         return False
 
     @property
-    def schemas(self) -> SchemaGroup | None:
-        """The encodings that the origin itself has noted; None if there are none.
-
-        Raises:
-            ValueError: they contradict each other.
-        """
-        return None
+    def noted_schemas(self) -> Sequence[SchemaGroup | None]:
+        """The encodings that the origin's generations have noted, oldest first."""
+        return ()
 
     @property
     def raw_segments(self) -> Sequence[SegmentId]:

@@ -25,6 +25,7 @@ from streamvault.layouts.layout import WINDOW
 from streamvault.manifests import damage
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import check_boundaries, select_parts
+from streamvault.sources.schemas import Encodings
 from streamvault.streamstore.cuts import parse_cut
 from streamvault.streamstore.events import EventBlock, EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
@@ -188,7 +189,6 @@ class ArrowEvents:
     Args:
         schema: its columns.
         read: returns its batches.
-
         warnings: what of the events' schemas cannot be used.
 
     Attributes:
@@ -266,6 +266,16 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
     parts = select_parts(source.address, history, start, end)
     check_boundaries(source.stream, parts)
 
+    decoder, wanted = None, schema
+    if options.decode is not None:
+        from streamvault.lake.decoded import decoder_of  # noqa: PLC0415  (imports what decodes each format)
+
+        noted = (one.manifest.schemas for one in history.generations)
+        decoder = decoder_of(Encodings.of(source.stream, noted, options.registry, options.group).read())
+        wanted = decoder.schema_with(schema)
+        if "payload" not in schema.names:
+            schema = schema.append(EVENT_SCHEMA.field("payload"))
+
     def batches() -> Generator[pa.RecordBatch, None, None]:
         window, verify = options.window, not options.unverified
         first: int | None = FIRST_BYTES
@@ -273,20 +283,10 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
             yield from read_part(source.stream, part, schema=schema, window=window, verify=verify, first=first)
             first = None
 
-    if options.decode is None:
+    if decoder is None:
         return ArrowEvents(schema, batches)
-    from streamvault.lake.decoded import decoder_of, group_of  # noqa: PLC0415  (imports what decodes each format)
-
-    noted = (one.manifest.schemas for one in history.generations)
-    decoder = decoder_of(group_of(source.stream, noted, options.registry, options.group))
-    wanted = decoder.schema_with(schema)
-    if "payload" not in schema.names:
-        schema = schema.append(EVENT_SCHEMA.field("payload"))
-
-    def decoded() -> Iterator[pa.RecordBatch]:
-        return (decoder.decode(batch, wanted.names) for batch in batches())
-
-    return ArrowEvents(wanted, decoded, decoder.warnings)
+    decode, names = decoder.decode, wanted.names
+    return ArrowEvents(wanted, lambda: (decode(batch, names) for batch in batches()), decoder.warnings)
 
 
 class Expired(Overtaken):

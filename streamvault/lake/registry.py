@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,14 @@ def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[
     readers |= {name: one.data for name, one in newest.items() if one.format == "Protobuf"}
     left_out = tuple(field for field in types if field not in fields)
     return columns_for(fields), json.dumps(readers) if readers else "", left_out, tuple(warnings.values())
+
+
+def left_out_warning(fields: Sequence[str]) -> tuple[str, ...]:
+    """Return a warning for fields without a column; none if there are none."""
+    if not fields:
+        return ()
+    few = ", ".join(fields[:5]) + (" …" if len(fields) > 5 else "")
+    return (f"fields with several types get no column, but stay in the payload: {few}",)
 
 
 def _types_of(entry: SchemaEntry) -> dict[str, pa.DataType | None]:

@@ -19,7 +19,7 @@ from streamvault.lake.inference import infer_columns
 from streamvault.lake.location import TablePlace
 from streamvault.lake.origins import ArchiveOrigin, StreamOrigin
 from streamvault.lake.plan import Origin, TablePlan, options_after
-from streamvault.lake.registry import columns_of
+from streamvault.lake.registry import columns_of, left_out_warning
 from streamvault.lake.reports import DdlOptions, Decode, Framing, HandoffOptions
 from streamvault.lake.table import (
     TableColumn,
@@ -41,7 +41,7 @@ from streamvault.lake.task import check_sample
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sources.schemas import RegistryGroup
+from streamvault.sources.schemas import Encodings
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.uri import is_stream, open_stream, parse_stream
 
@@ -205,24 +205,12 @@ def _schemas(
         return "", None
     if given.columns_schema is not None or given.framing not in {None, "pravega"}:
         raise Usage("--schema and --framing are not for --decode registry", todo="Omit them.")
-    try:
-        noted = origin.schemas
-        group = name or (found.group if found else noted.group if noted else origin.stream.stream)
-    except ValueError as error:
-        todo = "Create another table (--table NAME) with --decode none, or from the stream itself with --registry URL."
-        raise Conflict("generations of the archive have noted different schemas", where=str(error), todo=todo) from None
-    if url is None and noted is None and (found is None or isinstance(given, HandoffOptions)):
+    encodings = Encodings.of(origin.stream, origin.noted_schemas, url, name or (found.group if found else None))
+    if url is None and encodings.noted is None and (found is None or isinstance(given, HandoffOptions)):
         todo = "Add --registry URL, or note the schemas in the archive (export --schemas URL)."
         raise Usage("--decode registry requires --registry", todo=todo)
-
-    registry = None if url is None else RegistryGroup(url, group)
-
-    def schemas() -> SchemaGroup:
-        held = SchemaGroup(group=group, entries=()) if noted is None else noted
-        return held if registry is None else registry.noted(noted)
-
     # all events of an archive's generations are older; a stream may have got others, with new encodings, since
-    return group, cache(schemas) if origin.kind == "archive" else schemas
+    return encodings.group, cache(encodings.read) if origin.kind == "archive" else encodings.read
 
 
 def _options(
@@ -248,8 +236,7 @@ def _options(
             _check_columns(found)
     elif registered is not None:
         columns, avro, left_out, not_understood = columns_of(registered())
-        warnings += not_understood
-        _warn_left_out(left_out, warnings)
+        warnings += (*not_understood, *left_out_warning(left_out))
     else:
         columns, avro = _columns(sample, decode, framing, given.columns_schema, warnings)
     if given.event_time is None:
@@ -307,14 +294,8 @@ def _columns(
     except Usage as error:
         hint = next(iter(guess(framing, pa.array(sample(), pa.binary())).drop_null().to_pylist()), None)
         raise error if hint is None else Usage(error.what, where=f"an event {hint}", todo=error.todo) from None
-    _warn_left_out(inferred.left_out, warnings)
+    warnings += left_out_warning(inferred.left_out)
     return inferred.columns, ""
-
-
-def _warn_left_out(fields: tuple[str, ...], warnings: list[str]) -> None:
-    if fields:
-        few = ", ".join(fields[:5]) + (" …" if len(fields) > 5 else "")
-        warnings.append(f"fields with several types get no column, but stay in the payload: {few}")
 
 
 def _declared(schema: str, decode: Decode) -> tuple[TableColumn, ...]:

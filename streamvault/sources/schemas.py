@@ -7,15 +7,17 @@ import json
 import re
 import time
 from base64 import b64encode
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import ValidationError
 
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.manifests.manifest import MAX_SCHEMAS, SchemaEntry, SchemaGroup, SchemaVersion
+from streamvault.streamstore.model import StreamName
 
 TIMEOUT, DEADLINE = 10.0, 60.0
 """Seconds for each step of a request, and for all of it."""
@@ -217,6 +219,62 @@ class RegistryGroup:
                 if not block:
                     return bytes(data)
         raise RegistryFailed("an answer of the registry does not end", where=self._shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Encodings:
+    """What says how a stream's events are encoded: what its archive has noted, and a registry.
+
+    Attributes:
+        group: the events' group.
+        noted: what the archive has noted; None if it has noted nothing.
+        registry: the group in a registry; None to ask none.
+    """
+
+    group: str
+    noted: SchemaGroup | None
+    registry: RegistryGroup | None
+
+    @classmethod
+    def of(cls, stream: StreamName, noted: Iterable[SchemaGroup | None], url: str | None, group: str | None) -> Self:
+        """Return the encodings of a stream's events, without asking the registry.
+
+        Args:
+            stream: the stream.
+            noted: what the archive's generations have noted, oldest first.
+            url: the registry; None to ask none.
+            group: the group's name there; None for that of what was noted, or the stream's name.
+
+        Raises:
+            Conflict: generations have noted different schemas.
+            Usage: the URL is not valid.
+        """
+        try:
+            held = SchemaGroup.union(noted)
+        except ValueError as error:
+            what = "generations of the archive have noted different schemas"
+            todo = "Read the generations before and after it by themselves."
+            raise Conflict(what, where=str(error), todo=todo) from None
+        name = group or (held.group if held else stream.stream)
+        return cls(name, held, None if url is None else RegistryGroup(url, name))
+
+    def read(self) -> SchemaGroup:
+        """Return all encodings: those that were noted, and those that the registry has now.
+
+        Raises:
+            Usage: neither the archive nor a registry has any.
+            Conflict: the archive has noted another group, or as `RegistryGroup.noted`.
+            RegistryFailed: as `RegistryGroup.noted`.
+        """
+        if self.registry is not None:
+            return self.registry.noted(self.noted)
+        if self.noted is None:
+            todo = "Give the registry's URL, or note the schemas in the archive (export --schemas URL)."
+            raise Usage("nothing says how the events are encoded", where=self.group, todo=todo)
+        if self.noted.group != self.group:
+            todo = "Omit the group, or give the URL of the registry that has it."
+            raise Conflict(f"the archive has noted the schemas of {self.noted.group}", where=self.group, todo=todo)
+        return self.noted
 
 
 def _version(answer: Any) -> SchemaVersion:

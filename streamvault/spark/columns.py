@@ -9,10 +9,11 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Usage
-from streamvault.lake.decoded import decoder_of, group_of
+from streamvault.lake.decoded import decoder_of
 from streamvault.lake.read import EVENT_SCHEMA, schema_of
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import SchemaGroup
+from streamvault.sources.schemas import Encodings
 from streamvault.spark.options import PayloadDecoding
 from streamvault.streamstore.model import StreamName
 
@@ -34,7 +35,7 @@ def schemas_of(
     if decoding is None:
         return None
     noted = [] if archive is None else [archive.manifest().schemas]
-    return group_of(stream, noted, decoding.registry, decoding.group)
+    return Encodings.of(stream, noted, decoding.registry, decoding.group).read()
 
 
 def spark_schema(columns: Sequence[str] | None, schemas: SchemaGroup | None = None) -> StructType:
