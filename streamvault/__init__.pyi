@@ -412,6 +412,7 @@ def serve_archives(
     *,
     ready: Callable[[ServeReport], None] = ...,
     answering: Callable[[Callable[[], str]], AbstractContextManager[None]] = ...,
+    over: str | None = ...,
     state: str | PathLike[str] | None = ...,
     listen: str = ...,
     advertise: str = ...,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import LEAST_CACHE, BlockCache
+from streamvault.serving.live import LiveAddress, LiveStream
 from streamvault.serving.segments import SegmentServer
 from streamvault.serving.server import listening
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.connection import Connection, Endpoint, PravegaSettings
 from streamvault.streamstore.pravega.controller import Controller
+from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.pravega.wire import WireCommand, encode
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
@@ -66,12 +68,17 @@ class Served:
 
 
 @contextmanager
-def serving(archive: str, *, generation: int | None = None, **options: Any) -> Iterator[Served]:
-    """Serve an archive."""
+def serving(archive: str, *, generation: int | None = None, over: str = "", **options: Any) -> Iterator[Served]:
+    """Serve an archive, and if one is given, the live stream after it."""
     cache = BlockCache(LEAST_CACHE)
     found = ServedArchive(archive, cache, generation)
     try:
-        with listening({found.name: found}, cache, every=0.05, **options) as server:
+        with ExitStack() as stack:
+            if over:
+                address = LiveAddress.parse(over)
+                behind = cast("PravegaStore", stack.enter_context(address.store.open()))
+                options["live"] = LiveStream(address, behind, found, cache)
+            server = stack.enter_context(listening({found.name: found}, cache, every=0.05, **options))
             address, _ = parse_stream(f"{server.uri}/{found.name}")
             with closing(Controller(PravegaSettings.from_environment(server.uri))) as controller:
                 endpoint = controller.endpoint(found.name, min(found.now.infos))

@@ -22,8 +22,8 @@ from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES
 
-BLOCK_BYTES = archived_range.BLOCK_BYTES
-"""What is fetched and kept at once: a block that has a checksum, as a reader may want no more of it."""
+BLOCK_BYTES = 2 * archived_range.BLOCK_BYTES
+"""What is fetched and kept at once: a few blocks that have a checksum, as each request costs as much as its bytes."""
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """Read ahead while a range or a block is read."""

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 from streamvault.serving.blocks import BLOCK_BYTES
 
-FETCH_BYTES = 4 * BLOCK_BYTES
-"""What the fetch of a block takes: what is read ahead, the block, and the parts that it is made of."""
+FETCH_BYTES = 6 * BLOCK_BYTES
+"""What the fetch of a block takes: the block, the parts that it is made of, and what the allocator keeps of both."""
 
 MOST_FETCHES = 32
 

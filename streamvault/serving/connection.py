@@ -13,7 +13,6 @@ from uuid import UUID
 
 from streamvault.common.errors import Damaged, Problem
 from streamvault.serving.cache import LARGEST_ANSWER
-from streamvault.serving.controller import READ_ONLY
 from streamvault.serving.state import NULL, StateLost, StateSegment
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated, WireError
 from streamvault.streamstore.pravega import wire
@@ -166,12 +165,12 @@ class ClientConnection:
     async def _take(self, code: int, payload: bytes) -> None:
         if not wire.is_command(code):
             self._server.count("unknown command")
-            await self._send(encode(wire.unsupported(code, payload, READ_ONLY)))
+            await self._send(encode(wire.unsupported(code, payload, self._server.read_only)))
             return
         request = decode(code, payload)
         self._server.count(type(request).__name__)
         token = getattr(request, "token", None)
-        if token is not None and (why := self._server.access.refusal(token)) is not None:
+        if token is not None and (why := await self._server.refusal(token)) is not None:
             self._server.count("invalid token")
             number = request.offset if isinstance(request, wire.ReadSegment) else getattr(request, "request_id", 0)
             await self._send(encode(wire.AuthTokenCheckFailed(number, "", why)))  # a Pravega, too, says the offset
@@ -188,32 +187,38 @@ class ClientConnection:
 
     async def _answer(self, request: WireCommand, code: int, payload: bytes) -> WireCommand:
         number, name = getattr(request, "request_id", 0), getattr(request, "segment", "")
-        answer: WireCommand | None = None
-        server = self._server
         try:
-            found = await server.find(name) if name else None
-            if isinstance(request, wire.GetStreamSegmentInfo):
-                info = await server.info(name)
-                end, start = info.write_offset, info.start_offset
-                answer = wire.StreamSegmentInfo(number, name, True, info.sealed, False, 0, end, start)
-            elif isinstance(request, wire.SetupAppend):  # a Pravega, too, refuses only the append
-                self._set_up(request)
-                writer, last = request.writer_id, NULL
-                if isinstance(found, StateSegment):
-                    last = await server.stored(found.last_event, writer)
-                answer = wire.AppendSetup(number, name, writer, last)
-            elif isinstance(request, wire.GetSegmentAttribute):
-                value = NULL
-                if isinstance(found, StateSegment):
-                    value = await server.stored(found.attribute, request.attribute)
-                answer = wire.SegmentAttribute(number, value)
-            elif isinstance(found, StateSegment):
-                answer = await server.stored(_changed, found, request)
+            return await self._found(request, number, name) or wire.unsupported(code, payload, self._server.read_only)
         except NoSuchSegment:
             if isinstance(request, wire.GetStreamSegmentInfo):
                 return wire.StreamSegmentInfo(number, name, False, False, False, 0, 0, 0)
             return wire.NoSuchSegment(number, name, "", 0)
-        return answer or wire.unsupported(code, payload, READ_ONLY)
+        except StateLost:
+            raise
+        except Problem as error:
+            _log.warning("%s", error)
+            return answer_to(error, number, name)
+
+    async def _found(self, request: WireCommand, number: int, name: str) -> WireCommand | None:
+        """Return the answer about a segment; None if there is none. Errors as for `SegmentServer.info`."""
+        server = self._server
+        found = await server.find(name) if name else None
+        if isinstance(request, wire.GetStreamSegmentInfo):
+            info = await server.info(name)
+            end, start = info.write_offset, info.start_offset
+            return wire.StreamSegmentInfo(number, name, True, info.sealed, False, 0, end, start)
+        if isinstance(request, wire.SetupAppend):  # a Pravega, too, refuses only the append
+            self._set_up(request)
+            writer, last = request.writer_id, NULL
+            if isinstance(found, StateSegment):
+                last = await server.stored(found.last_event, writer)
+            return wire.AppendSetup(number, name, writer, last)
+        if isinstance(request, wire.GetSegmentAttribute):
+            value = NULL
+            if isinstance(found, StateSegment):
+                value = await server.stored(found.attribute, request.attribute)
+            return wire.SegmentAttribute(number, value)
+        return await server.stored(_changed, found, request) if isinstance(found, StateSegment) else None
 
     def _set_up(self, request: wire.SetupAppend) -> None:
         if len(self._writers) >= MOST_READS:
@@ -241,8 +246,8 @@ class ClientConnection:
                 if isinstance(request, wire.AppendBlockEnd):
                     # any other answer makes Java's writer try again for ever; now it asks for the successors, and the
                     # controller says why there are none
-                    return wire.NoSuchSegment(request.request_id, name, READ_ONLY, 0)
-                return wire.OperationUnsupported(request.request_id, type(request).__name__, READ_ONLY)
+                    return wire.NoSuchSegment(request.request_id, name, self._server.read_only, 0)
+                return wire.OperationUnsupported(request.request_id, type(request).__name__, self._server.read_only)
             done = await self._server.stored(found.append, writer, number, data, expected)
         except NoSuchSegment as error:
             return answer_to(error, request.request_id, name)
@@ -319,7 +324,7 @@ class ClientConnection:
         """Wait until there is something at an offset, or until it is a sealed segment's end; return the end."""
         change = None
         while True:
-            info = await self._server.info(name)
+            info = await self._server.info(name, None if change else offset)
             if offset < info.start_offset:
                 raise SegmentTruncated("truncated", where=name, start_offset=info.start_offset)
             if offset < info.write_offset or info.sealed:

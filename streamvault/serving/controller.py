@@ -300,6 +300,9 @@ def _not_found(context: Any, info: Any) -> NoReturn:
     raise AssertionError
 
 
+_CALLS = frozenset(pb.DESCRIPTOR.services_by_name["ControllerService"].methods_by_name)
+
+
 class Gate(grpc.ServerInterceptor):  # type: ignore[type-arg]
     """Lets only those in who have the login, and counts the calls.
 
@@ -320,5 +323,6 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[type-arg]
             self._count("wrong login")
             return self._no
         found = continuation(details)
-        self._count("unknown call" if found is None else details.method.rpartition("/")[2])
+        name = details.method.rpartition("/")[2]
+        self._count(name if name in _CALLS else "unknown call")
         return found

@@ -39,6 +39,11 @@ class ServeOptions(Options):
 
     measured: ClassVar = True
 
+    over: Annotated[
+        str | None,
+        Field(description="Serve the one archive and this stream, of which it is, as one stream."),
+        CommandLine(metavar="STREAM", environment=False),
+    ] = None
     state: Annotated[
         str | None,
         Field(description="Where the states of reader groups are kept, for several servers; omitted: in memory."),

@@ -11,13 +11,14 @@ from contextlib import suppress
 from typing import ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from streamvault.common.errors import Damaged, Problem
+from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.manifests.archive import NoSuchArchive
 from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
 from streamvault.serving.connection import ClientConnection
-from streamvault.serving.controller import MARKS
+from streamvault.serving.controller import MARKS, READ_ONLY
+from streamvault.serving.live import LOOK_SECONDS, LiveStream
 from streamvault.serving.state import Groups, StateLost, StateSegment
 from streamvault.streamstore.errors import InvalidName, NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamName
@@ -68,19 +69,27 @@ class SegmentServer:
         groups: the reader groups.
         access: who may read.
         cache: the budget of memory.
+        live: the live stream that goes on where the only archive ends; None for archives.
 
     Attributes:
         access: see above.
         cache: see above.
+        read_only: what a writer is told.
         counts: what clients have asked for → how often.
         sent: bytes of segments that were sent.
         stopping: whether it takes no more requests.
     """
 
     def __init__(
-        self, streams: Mapping[StreamName, ServedArchive], groups: Groups, access: Access, cache: BlockCache
+        self,
+        streams: Mapping[StreamName, ServedArchive],
+        groups: Groups,
+        access: Access,
+        cache: BlockCache,
+        live: LiveStream | None = None,
     ) -> None:
-        self._streams, self._groups, self.access, self.cache = streams, groups, access, cache
+        self._streams, self._groups, self.access, self.cache, self._live = streams, groups, access, cache, live
+        self.read_only = READ_ONLY if live is None else live.address.read_only
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="look")
         self._state_threads = ThreadPoolExecutor(STATE_THREADS, thread_name_prefix="state")
         self._changes: WeakValueDictionary[str, Change] = WeakValueDictionary()
@@ -160,12 +169,21 @@ class SegmentServer:
         except (InvalidName, KeyError):
             raise NoSuchSegment("no such segment", where=name[:1000]) from None
 
-    async def info(self, name: str) -> SegmentInfo:
-        """Return a segment's offsets; errors as for `find`."""
+    async def refusal(self, token: str) -> int | None:
+        """Return why a token is refused, as Pravega numbers that; None if it holds."""
+        return self.access.refusal(token) if self._live is None else await self.in_thread(self._live.refusal, token)
+
+    async def info(self, name: str, offset: int | None = None) -> SegmentInfo:
+        """Return a segment's offsets; maybe older ones if these already tell what is at an offset. Errors as `find`."""
         found = await self.find(name)
         if found is None:
             return SegmentInfo(SegmentId(0, 0), 0, 0, sealed=False)
-        return await self.stored(found.info) if isinstance(found, StateSegment) else found[0].now.info(found[1])
+        if isinstance(found, StateSegment):
+            return await self.stored(found.info)
+        archive, segment = found
+        if self._live is None:
+            return archive.now.info(segment)
+        return await self.in_thread(self._live.info, segment, offset)
 
     async def read(self, name: str, offset: int, length: int) -> bytes | memoryview:
         """Return bytes from an offset below a segment's end on; at least one, at most so many.
@@ -180,6 +198,11 @@ class SegmentServer:
         if found is None:
             raise NoSuchSegment("no such segment", where=name)
         archive, segment = found
+        lacking: tuple[type[Problem], ...] = (Damaged, NoSuchArchive)
+        if self._live is not None:
+            if (block := await self._live_block(self._live, segment, offset)) is not None:
+                return block[:length]
+            lacking = (*lacking, Failed)
         while True:
             now = archive.now
             try:
@@ -188,13 +211,25 @@ class SegmentServer:
                     async with self._fetching:  # else what is fetched piles up before it is sent
                         # many may wait for the block, so none of them may cancel it
                         block = await asyncio.shield(asyncio.wrap_future(archive.begin(now, segment, offset)))
-            except (Damaged, NoSuchArchive):
+            except lacking as error:
                 # missing for good only if what was read is still in force
                 if not await self.in_thread(archive.renewed, now):
+                    if self._live is not None and not isinstance(error, Damaged | SegmentTruncated):
+                        raise self._live.lacks(segment, offset) from None
                     raise
                 continue
             inside = now.inside(segment, offset)
             return block[inside : inside + length]
+
+    async def _live_block(self, live: LiveStream, segment: SegmentId, offset: int) -> memoryview | None:
+        """Return what the live stream has from an offset on; None if it has truncated that."""
+        try:
+            if (fetched := await self.in_thread(live.begin, segment, offset)) is None:
+                return None
+            return await asyncio.shield(asyncio.wrap_future(fetched))
+        except (SegmentTruncated, NoSuchSegment) as error:
+            live.truncated(segment, error)
+            return None
 
     def changed(self, name: str) -> None:
         """Wake who waits at the end of a segment."""
@@ -207,26 +242,27 @@ class SegmentServer:
 
     def begin_refreshing(self, every: float) -> None:
         """Begin to look for new generations of the archives, every so many seconds."""
-        self._refreshing = [asyncio.create_task(self._refresh(every)), asyncio.create_task(self._poll_states())]
+        self._refreshing = [asyncio.create_task(self._refresh(every)), asyncio.create_task(self._poll())]
 
     async def _refresh(self, every: float) -> None:
         while True:
             await asyncio.sleep(every)
             for name, archive in self._streams.items():
                 try:
-                    if await self.in_thread(archive.refresh):
+                    if await self.in_thread((self._live or archive).refresh):
                         for each in [each for each in self._changes if each.startswith(f"{name}/")]:
                             self.changed(each)
                 except Exception:  # noqa: BLE001  (an error of ours: what was served goes on)
                     _log.exception("%s", archive.uri)
 
-    async def _poll_states(self) -> None:
+    async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(POLL_SECONDS)
-            await asyncio.gather(*(self._look_again(*one) for one in self._changes.items() if f"/{PREFIX}" in one[0]))
+            await asyncio.sleep(POLL_SECONDS if self._live is None else LOOK_SECONDS)
+            others = [one for one in self._changes.items() if self._live is not None or f"/{PREFIX}" in one[0]]
+            await asyncio.gather(*(self._look_again(*one) for one in others))
 
     async def _look_again(self, name: str, change: Change) -> None:
-        """Wake who waits at the end of a state if another server has changed it: one look for all who wait."""
+        """Wake who waits at the end of a segment that others have changed: one look for all who wait."""
         with suppress(Exception):  # who waits asks for itself, and is told
             if await self.info(name) == change.seen:
                 return

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import cast
 
 from streamvault.common.errors import Absent, Usage
 from streamvault.common.options import load_file, verb
@@ -13,9 +14,11 @@ from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
 from streamvault.serving.figures import ServerFigures
+from streamvault.serving.live import LiveAddress, LiveStream
 from streamvault.serving.reports import ServeArguments, ServeReport
 from streamvault.serving.root import open_groups
 from streamvault.serving.server import Certificate, listening
+from streamvault.streamstore.pravega.store import PravegaStore
 
 
 @verb(ServeArguments)
@@ -27,6 +30,9 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
 
     Args:
         sources: the archives, each ``ROOT/SCOPE/STREAM``, or ``ROOT/SCOPE/`` or a pattern for several.
+        over: a stream, ``pravega://HOST:PORT/SCOPE/STREAM``, which the one archive is of. Both are served as one
+            stream, read from the archive where the cluster has truncated it. The cluster has the reader groups, and
+            says who may read.
         state: a root for the states of reader groups; None to keep them in memory.
         listen: where the controller listens; the segment store has the next port.
         advertise: the host that readers are told to connect to; empty for that of ``listen``.
@@ -67,6 +73,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         if len(served) != len(found):
             twice = next(one for one in found if served[one.name] is not one)
             raise Usage("two archives are of the same stream", where=f"{twice.uri}, {served[twice.name].uri}")
+        live = None if options.over is None else _live(options, options.over, found, cache, stack)
         state, limit = options.state, cache.state_bytes
         groups = None if state is None else open_groups(state, limit, [one.uri for one in found])
         access = Access(login, options.token_lifetime)
@@ -80,6 +87,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
                 certificate=certificate,
                 advertised=options.advertise,
                 every=options.every,
+                live=live,
             )
         )
         report = ServeReport(uri=server.uri, served=tuple(sorted(map(str, served))))
@@ -100,6 +108,26 @@ def _place(text: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdecimal() and int(port) < (1 << 16) - 1):
         raise Usage("--listen is not valid: not PORT or HOST:PORT", where=repr(text))
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _live(
+    options: ServeArguments, over: str, found: Sequence[ServedArchive], cache: BlockCache, stack: ExitStack
+) -> LiveStream:
+    """Open the stream that goes on where an archive ends.
+
+    Raises:
+        Usage: there are several archives, or an option that is not for a live stream.
+        Conflict: as `LiveStream`.
+    """
+    if len(found) != 1:
+        raise Usage("--over needs exactly one archive", todo="Serve the others by processes of their own.")
+    needless = {"--state": options.state, "--login": options.login, "--generation": options.generation}
+    if given := [name for name, value in needless.items() if value is not None]:
+        what = "the cluster has the reader groups and the logins, and the archive is needed up to its end"
+        raise Usage(f"--over does not go with {' and '.join(given)}: {what}", todo="Omit them.")
+    address = LiveAddress.parse(over)
+    store = stack.enter_context(address.store.open())
+    return LiveStream(address, cast("PravegaStore", store), found[0], cache)
 
 
 def _archives(sources: Sequence[str]) -> list[str]:

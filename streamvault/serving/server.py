@@ -20,10 +20,13 @@ from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
 from streamvault.serving.connection import LARGEST_REQUEST
 from streamvault.serving.controller import Gate, ServedController
+from streamvault.serving.live import LiveStream
+from streamvault.serving.relay import RelayedController
 from streamvault.serving.root import groups_in_memory
 from streamvault.serving.segments import STOP_SECONDS, SegmentServer
 from streamvault.serving.state import Groups
 from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.pravega.calls import open_channel
 from streamvault.streamstore.pravega.controller_pb2_grpc import add_ControllerServiceServicer_to_server
 
 CALLS = 16
@@ -101,6 +104,7 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
     certificate: Certificate | None = None,
     advertised: str = "",
     every: float = 5.0,
+    live: LiveStream | None = None,
 ) -> Iterator[Listening]:
     """Serve archives while the block runs.
 
@@ -114,6 +118,8 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
         certificate: for TLS; None for none.
         advertised: the host that clients are told; empty for that of ``place``.
         every: how often to look for new generations (seconds).
+        live: the live stream that goes on where the only archive ends; its cluster has the reader groups, and says who
+            may read. None for archives.
 
     Raises:
         Failed: the server cannot listen there.
@@ -122,7 +128,7 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
     access, (host, port) = access or Access(), place
     context = None if certificate is None else certificate.context()
     groups = groups or groups_in_memory(cache.state_bytes)
-    server = SegmentServer(archives, groups, access, cache)
+    server = SegmentServer(archives, groups, access, cache, live)
     with ExitStack() as stack:
         loop = _Loop()
         stack.callback(loop.stop)
@@ -137,7 +143,11 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
                 maximum_concurrent_rpcs=MOST_CALLS,
             )
             stack.callback(lambda: controller.stop(STOP_SECONDS).wait())
-            add_ControllerServiceServicer_to_server(ServedController(archives, groups, node, access), controller)
+            if live is None:
+                add_ControllerServiceServicer_to_server(ServedController(archives, groups, node, access), controller)
+            else:
+                channel = stack.enter_context(open_channel(live.address.store.settings))
+                controller.add_generic_rpc_handlers((RelayedController(live, channel, node),))
             bound = _bind(controller, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", certificate)
         except (OSError, RuntimeError) as error:
             why = getattr(error, "strerror", None) or "the port is taken, or the host is not of this machine"

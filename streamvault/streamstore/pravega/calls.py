@@ -226,7 +226,7 @@ class ControllerCalls:
             if self._closed:
                 raise StreamStoreError("the stream store is closed", where=self._settings.uri)
             if self._stub is None:
-                self._channel = _open_channel(self._settings)
+                self._channel = open_channel(self._settings)
                 self._stub = ControllerServiceStub(self._channel)
             return self._stub
 
@@ -269,7 +269,8 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(error, grpc.RpcError) and error.code() in _PASSING
 
 
-def _open_channel(settings: PravegaSettings) -> grpc.Channel:
+def open_channel(settings: PravegaSettings) -> grpc.Channel:
+    """Open a channel to a cluster's controller; it connects with the first call."""
     options: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES),
         # segment stores are reached directly too

@@ -283,6 +283,25 @@ class SegmentStores:
             elif not isinstance(answer, wire.SegmentTruncated):
                 raise refusal(answer, self.where(name))
 
+    def token_refusal(self, name: SegmentName, token: str) -> int | None:
+        """Ask for a segment with somebody's token; return why it is refused, as Pravega numbers that; None if not."""
+        patience = Patience(self.settings.timeout)
+        while True:
+            endpoint = self.endpoint(name)
+            try:
+                with PRAVEGA, self.borrowed(endpoint) as connection:
+                    request = lambda number, one, held: wire.GetStreamSegmentInfo(number, str(one), held)  # noqa: E731
+                    [(_, answer)] = _exchange(connection, [name], token, request)
+            except ConnectionLost as lost:
+                self.moved(name)
+                patience.pause(f"{LOST} ({lost})", str(endpoint))
+                continue
+            if isinstance(answer, wire.WrongHost):
+                self.moved(name)
+                patience.pause("no Pravega segment store holds the segment", self.where(name))
+                continue
+            return answer.error_code if isinstance(answer, wire.AuthTokenCheckFailed) else None
+
     @contextmanager
     def borrowed(self, endpoint: Endpoint) -> Iterator[Connection]:
         """Borrow a connection, which returns to the pool unless the block raises."""

@@ -293,6 +293,14 @@ class PravegaStore(StreamStore):
         """The bytes of a segment's range as blocks of 1 MiB at most; see `StreamStore.read`."""
         return BlockReader(self._stores, SegmentName(stream, segment), start, end).blocks()
 
+    def token_refusal(self, stream: StreamName, segment: SegmentId, token: str) -> int | None:
+        """Return why a segment store refuses a token for a segment, as Pravega numbers that; None if it accepts it.
+
+        Raises:
+            StreamStoreUnavailable: it could not be reached.
+        """
+        return self._stores.token_refusal(SegmentName(stream, segment), token)
+
     def create_scope(self, scope: str) -> bool:
         """Make a scope; False if it was there."""
         StreamName(scope, "any")  # validates the name

@@ -1,0 +1,239 @@
+"""An archive and its live stream as one: what is read across the seam, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamvault import export_stream
+from streamvault.common.errors import Conflict, Problem, Usage
+from streamvault.serving.embedded import EmbeddedPravega, embedded_pravega
+from streamvault.serving.serve import serve_archives
+from streamvault.streamstore.errors import InvalidName, RequestFailed, SegmentTruncated
+from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
+from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.wire import encode
+from streamvault.streamstore.store import ReaderGroup, StreamStore
+from streamvault.streamstore.uri import parse_stream
+from testkit.small_archives import NAME, a_root
+from testkit.streams import digest_of, make_stream, shape_of
+from tests.serving import serving
+
+SEGMENT = SegmentId(0, 0)
+
+
+@dataclass
+class Site:
+    """A cluster with a stream, and a root for its archive."""
+
+    cluster: EmbeddedPravega
+    root: str
+
+    @property
+    def stream(self) -> str:
+        return f"{self.cluster.uri}/{NAME}"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root}/{NAME}"
+
+    @property
+    def store(self) -> StreamStore:
+        return self.cluster.store
+
+    def export(self) -> None:
+        export_stream(self.stream, self.root, master="inline", layout="chunks")
+
+    def truncate(self, offsets: dict[SegmentId, int] | None = None) -> None:
+        """Truncate the stream, at its tail if nothing else is said."""
+        tail = self.store.describe(NAME).tail.offsets
+        self.store.truncate(StreamCut(NAME, tail if offsets is None else offsets))
+
+    @contextmanager
+    def over(self) -> Iterator[StreamStore]:
+        """Serve both as one; return a client."""
+        with serving(self.archive, over=self.stream) as served:
+            yield served.store
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with embedded_pravega(tmp_path / "streams") as cluster:
+        yield Site(cluster, a_root())
+
+
+@pytest.fixture
+def begun(site: Site) -> Site:
+    """A stream of one segment, of which ``one`` and ``two`` are archived."""
+    site.cluster.create(str(NAME))
+    site.cluster.write(str(NAME), [b"one", b"two"])
+    site.export()
+    return site
+
+
+def payloads(client: StreamStore) -> list[bytes]:
+    end = client.describe(NAME).tail.offsets[SEGMENT]
+    data, found = client.read_bytes(NAME, SEGMENT, client.describe(NAME).head.offsets[SEGMENT], end), []
+    while data:
+        size = int.from_bytes(data[4:8], "big")
+        found.append(data[8 : 8 + size])
+        data = data[8 + size :]
+    return found
+
+
+def test_a_truncated_stream_reads_as_before(site: Site) -> None:
+    make_stream(site.store, NAME, events=600)
+    whole, shape = digest_of(site.store, NAME), shape_of(site.store, NAME)
+    site.export()
+    with site.over() as client:
+        assert digest_of(client, NAME) == whole
+        site.truncate()
+        assert digest_of(site.store, NAME) != whole
+        assert digest_of(client, NAME) == whole
+        assert shape_of(client, NAME) == shape
+
+
+def test_head_and_tail_are_one_segment(begun: Site) -> None:
+    end = begun.store.describe(NAME).tail.offsets[SEGMENT]
+    with begun.over() as client:
+        begun.truncate()
+        begun.cluster.write(str(NAME), [b"three"])
+        assert payloads(client) == [b"one", b"two", b"three"]
+        # a request that begins in the archive may end in the live stream, at any byte
+        whole = client.read_bytes(NAME, SEGMENT, 0, end + 13)
+        for at in range(len(whole)):
+            assert client.read_bytes(NAME, SEGMENT, at, len(whole)) == whole[at:]
+
+
+def test_what_is_truncated_while_it_is_served_is_archived_first(begun: Site) -> None:
+    with begun.over() as client:
+        for number in range(5):
+            begun.cluster.write(str(NAME), [f"more-{number}".encode()])
+            begun.export()
+            begun.truncate()
+            assert payloads(client)[-1] == f"more-{number}".encode()
+            assert len(payloads(client)) == 3 + number
+
+
+def test_a_reader_at_the_tail_gets_what_is_appended(begun: Site) -> None:
+    end = begun.store.describe(NAME).tail.offsets[SEGMENT]
+    with serving(begun.archive, over=begun.stream) as served:
+        connection = served.connect()
+        connection.send(encode(wire.ReadSegment(f"{NAME}/{SEGMENT}", end, 100, "", 7)))
+        assert served.ask(wire.GetStreamSegmentInfo(8, f"{NAME}/{SEGMENT}", ""))  # so it waits
+        begun.cluster.write(str(NAME), [b"late"])
+        answer = connection.receive()
+        assert isinstance(answer, wire.SegmentRead)
+        assert (answer.offset, answer.data) == (end, frame(b"late"))
+        begun.store.scale(NAME, [SEGMENT], [KeyRange(0.0, 1.0)])
+        begun.export()
+        begun.truncate()
+        connection.send(encode(wire.ReadSegment(f"{NAME}/{SEGMENT}", end + len(answer.data), 100, "", 9)))
+        at_end = connection.receive()
+        assert isinstance(at_end, wire.SegmentRead)
+        assert (at_end.end_of_segment, at_end.data) == (True, b"")
+
+
+def test_bytes_that_nobody_has_are_an_error_and_not_truncated(begun: Site) -> None:
+    archived = begun.store.describe(NAME).tail.offsets[SEGMENT]
+    with begun.over() as client:
+        begun.cluster.write(str(NAME), [b"lost", b"kept"])
+        begun.truncate({SEGMENT: archived + 12})  # and nothing has archived it
+        assert payloads_from(client, 0, archived) == b"".join([frame(b"one"), frame(b"two")])
+        with pytest.raises(RequestFailed, match=rf"truncated byte {archived} of .*the archive does not have it"):
+            client.read_bytes(NAME, SEGMENT, archived, archived + 24)
+        assert payloads_from(client, archived + 12, archived + 24) == frame(b"kept")
+
+
+def frame(payload: bytes) -> bytes:
+    return b"\0\0\0\0" + len(payload).to_bytes(4, "big") + payload
+
+
+def payloads_from(client: StreamStore, start: int, end: int) -> bytes:
+    return client.read_bytes(NAME, SEGMENT, start, end)
+
+
+def test_what_both_have_given_up_is_truncated(begun: Site) -> None:
+    end = begun.store.describe(NAME).tail.offsets[SEGMENT]
+    begun.truncate()
+    begun.root = a_root()  # an archive that begins at the truncation
+    begun.cluster.write(str(NAME), [b"three"])
+    begun.export()
+    begun.truncate()
+    with begun.over() as client, pytest.raises(SegmentTruncated) as caught:
+        client.read_bytes(NAME, SEGMENT, 0, end)
+    assert caught.value.start_offset == end
+
+
+def test_an_archive_that_ends_before_the_stream_begins_is_refused(begun: Site) -> None:
+    begun.cluster.write(str(NAME), [b"lost"])
+    begun.truncate()
+    with pytest.raises(Conflict, match="ends before the live stream begins"), begun.over():
+        pass
+
+
+def test_an_archive_of_another_stream_is_refused(begun: Site) -> None:
+    begun.store.seal(NAME)
+    begun.store.delete(NAME)
+    begun.cluster.create(str(NAME))
+    begun.cluster.write(str(NAME), [b"six", b"ten"])
+    with pytest.raises(Conflict, match="not the"), begun.over():
+        pass
+
+
+def test_a_stream_that_is_replaced_while_it_is_served_is_read_no_more(begun: Site) -> None:
+    with begun.over() as client:
+        begun.truncate()
+        assert payloads(client) == [b"one", b"two"]
+        begun.store.seal(NAME)
+        begun.store.delete(NAME)
+        begun.cluster.create(str(NAME))
+        begun.cluster.write(str(NAME), [b"six"])
+        with pytest.raises(Problem, match="is not the one"):
+            client.describe(NAME)
+        # not what is in the archive, either: which of them the reader wants cannot be told
+        with pytest.raises(Problem, match="is not the one"):
+            client.read_bytes(NAME, SEGMENT, 0, 5)
+
+
+def test_the_cluster_has_the_reader_groups_and_other_streams(begun: Site) -> None:
+    other = StreamName(NAME.scope, "other")
+    begun.cluster.create(str(other))
+    with begun.over() as client:
+        assert sorted(client.list_streams(NAME.scope)) == [other, NAME]
+        assert client.exists(other)
+        group = ReaderGroup(scope=NAME.scope, name="app", starts={NAME: None})
+        made = client.reader_groups().create(group, client.describe(NAME).head)
+        with parse_stream(begun.stream)[0].open() as store:
+            assert store.reader_groups().find(NAME.scope, "app") == made
+
+
+def test_writers_are_told_where_to_write(begun: Site) -> None:
+    def write() -> None:
+        with begun.over() as client, client.appender(NAME, SEGMENT) as appender:
+            appender.append(frame(b"three"))
+            appender.flush()
+
+    with pytest.raises(Problem, match="write to pravega://") as caught:
+        write()
+    assert "sealed" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", [{"state": "memory://state"}, {"generation": 1}, {"login": Path("login")}])
+def test_options_that_are_not_for_a_live_stream(begun: Site, option: dict[str, Any], tmp_path: Path) -> None:
+    if "login" in option:
+        option = {"login": tmp_path / "login"}
+        option["login"].write_text("user:password")
+    with pytest.raises(Usage, match="over does not go with"):
+        serve_archives([begun.archive], over=begun.stream, listen="0", **option)
+
+
+def test_over_needs_one_archive_and_a_cluster(begun: Site, tmp_path: Path) -> None:
+    for over, expected in ((f"local://{tmp_path}/streams/{NAME}", "a stream on a Pravega cluster"), ("x", "not a")):
+        with pytest.raises((Usage, InvalidName), match=expected):
+            serve_archives([begun.archive], over=over, listen="0")
