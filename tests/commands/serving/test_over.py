@@ -17,6 +17,7 @@ from streamvault.serving.serve import serve_archives
 from streamvault.streamstore.errors import InvalidName, RequestFailed, SegmentTruncated
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
 from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.pravega.wire import encode
 from streamvault.streamstore.store import ReaderGroup, StreamStore
 from streamvault.streamstore.uri import parse_stream
@@ -150,6 +151,17 @@ def test_bytes_that_nobody_has_are_an_error_and_not_truncated(begun: Site) -> No
         assert payloads_from(client, archived + 12, archived + 24) == frame(b"kept")
 
 
+def test_a_segment_whose_end_nobody_has_does_not_seem_to_end(begun: Site) -> None:
+    archived = begun.store.describe(NAME).tail.offsets[SEGMENT]
+    with serving(begun.archive, over=begun.stream) as served:
+        begun.cluster.write(str(NAME), [b"lost"])
+        begun.store.scale(NAME, [SEGMENT], [KeyRange(0.0, 1.0)])
+        begun.truncate()
+        answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", archived, 100, "", 7))
+        assert isinstance(answer, wire.ErrorMessage)
+        assert f"truncated byte {archived}" in answer.message
+
+
 def frame(payload: bytes) -> bytes:
     return b"\0\0\0\0" + len(payload).to_bytes(4, "big") + payload
 
@@ -221,7 +233,26 @@ def test_writers_are_told_where_to_write(begun: Site) -> None:
 
     with pytest.raises(Problem, match="write to pravega://") as caught:
         write()
+    with begun.over() as client, pytest.raises(Problem, match="write to pravega://"):
+        client.transactions().begin(NAME, 30.0)
     assert "sealed" not in str(caught.value)
+
+
+def test_a_token_that_the_cluster_refuses_reads_no_archived_byte(begun: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def judge(_: PravegaStore, stream: StreamName, segment: SegmentId, token: str) -> int | None:
+        assert (stream, segment) == (NAME, SEGMENT)
+        asked.append(token)
+        return None if token == "good" else 0
+
+    monkeypatch.setattr(PravegaStore, "token_refusal", judge)
+    with serving(begun.archive, over=begun.stream) as served:
+        begun.truncate()
+        for token, expected in (("good", wire.SegmentRead), ("", wire.AuthTokenCheckFailed)):
+            for _ in range(2):
+                assert isinstance(served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 8, token, 1)), expected)
+    assert asked == ["good", "", ""]  # a verdict holds for a while, a refusal does not
 
 
 @pytest.mark.parametrize("option", [{"state": "memory://state"}, {"generation": 1}, {"login": Path("login")}])
