@@ -419,6 +419,7 @@ def serve_archives(
     cache: int | str = ...,
     every: float | str | timedelta = ...,
     generation: int | None = ...,
+    verify: Literal['blocks', 'sha256'] = ...,
     lasting: float | str | timedelta | None = ...,
     tls_cert: Path | str | None = ...,
     tls_key: Path | str | None = ...,

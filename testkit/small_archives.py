@@ -28,7 +28,7 @@ from streamvault.manifests.manifest import GapEntry
 from streamvault.manifests.merging import delete_replaced
 from streamvault.manifests.verbs.check import read_back
 from streamvault.objectstore.obstore_store import ObstoreStore
-from streamvault.objectstore.store import ObjectStore
+from streamvault.objectstore.store import ObjectStore, crc64nvme
 from streamvault.objectstore.uri import RootAddress
 from streamvault.runner.inline import InlineRunner
 from streamvault.streamstore.local import LocalStore
@@ -256,6 +256,15 @@ def segments_of(root: str) -> dict[tuple[int, str], bytes]:
         for segment in archive.history().segments()
         for layout, row in archive.history().ranges(segment)
     }
+
+
+def forge(root: str, key: str, at: int) -> None:
+    """Change nine bytes of an object so that its CRC64NVME is the same: by a multiple of the checksum's polynomial."""
+    data = bytearray(objects_of(root).get(key))
+    for place, byte in enumerate((1 | 0x9A6C9329AC4BC9B5 << 1).to_bytes(9, "little"), at):
+        data[place] ^= byte
+    assert crc64nvme(data) == crc64nvme(objects_of(root).get(key))
+    replace_object(root, key, bytes(data))
 
 
 def replace_object(root: str, key: str, data: bytes | None) -> None:

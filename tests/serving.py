@@ -68,10 +68,12 @@ class Served:
 
 
 @contextmanager
-def serving(archive: str, *, generation: int | None = None, over: str = "", **options: Any) -> Iterator[Served]:
+def serving(
+    archive: str, *, generation: int | None = None, over: str = "", whole: bool = False, **options: Any
+) -> Iterator[Served]:
     """Serve an archive, and if one is given, the live stream after it."""
     cache = BlockCache(LEAST_CACHE)
-    found = ServedArchive(archive, cache, generation)
+    found = ServedArchive(archive, cache, generation, whole=whole)
     try:
         with ExitStack() as stack:
             if over:

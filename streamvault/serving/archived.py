@@ -108,6 +108,7 @@ class ServedArchive:
         uri: the archive.
         cache: where its blocks are kept.
         generation: serve the stream as it was at this generation, instead of all that follow.
+        whole: compare every range whole with its SHA-256 first, also one that has checksums of its blocks.
 
     Attributes:
         name: the stream.
@@ -117,10 +118,10 @@ class ServedArchive:
         looked: when the archive was looked at last (seconds since 1970); 0 if it is served as of a generation.
     """
 
-    def __init__(self, uri: str, cache: BlockCache, generation: int | None = None) -> None:
+    def __init__(self, uri: str, cache: BlockCache, generation: int | None = None, *, whole: bool = False) -> None:
         self._source, self._archive = ArchiveSource(uri), Archive.open(uri)
         self.uri, self.name = self._source.uri, self._source.name
-        self._cache, self._generation = cache, generation
+        self._cache, self._generation, self._whole = cache, generation, whole
         self._known: dict[_Key, KnownRange] = {}
         self._noted: dict[str, Generation] = {}
         self._learning: dict[_Key, threading.Lock] = {}
@@ -214,7 +215,8 @@ class ServedArchive:
             return compared_block(known, number, self._cache.held(self._key(known.part, CHAIN)))
 
     def _known_range(self, part: ArchivedPart) -> KnownRange | None:
-        return KnownRange(part) if part.row.block_checksums else self._known.get(self._range(part))
+        is_noted = part.row.block_checksums and not self._whole
+        return KnownRange(part) if is_noted else self._known.get(self._range(part))
 
     def _learn(self, part: ArchivedPart, number: int) -> tuple[KnownRange, memoryview | None]:
         """Read a range whole; keep what there is room for, and return one of its blocks if it is among that."""

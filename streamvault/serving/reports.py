@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -70,6 +70,10 @@ class ServeOptions(Options):
         Field(ge=1, description="Serve the stream as it was at this generation."),
         CommandLine(metavar="N", environment=False),
     ] = None
+    verify: Annotated[
+        Literal["blocks", "sha256"],
+        Field(description="With sha256, a range is read whole and compared before its first byte is sent."),
+    ] = "blocks"
     lasting: Annotated[float | None, Field(gt=0, description="Stop after this long."), DURATION.named("--for")] = None
     tls_cert: Annotated[Path | None, Field(description="Speak TLS with this certificate (PEM)."), FILE] = None
     tls_key: Annotated[Path | None, Field(description="The certificate's key (PEM)."), FILE] = None

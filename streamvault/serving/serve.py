@@ -39,6 +39,8 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         cache: memory (bytes) for what is fetched, held and sent, besides the process's own.
         every: how often to look for new generations (seconds).
         generation: serve the stream as it was at this generation; None to follow the archive.
+        verify: ``blocks``, or ``sha256`` to read each range whole and compare its SHA-256 before its first byte is
+            sent, also where the archive has checksums of blocks.
         lasting: stop after this many seconds; None: when interrupted.
         tls_cert: speak TLS with this certificate (PEM); needs ``tls_key``.
         tls_key: the certificate's key (PEM).
@@ -68,7 +70,8 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
     with ExitStack() as stack:
         cache = BlockCache(options.cache)
         stack.callback(cache.close)
-        found = [ServedArchive(uri, cache, options.generation) for uri in _archives(sources)]
+        whole = options.verify == "sha256"
+        found = [ServedArchive(uri, cache, options.generation, whole=whole) for uri in _archives(sources)]
         served = {one.name: one for one in found}
         if len(served) != len(found):
             twice = next(one for one in found if served[one.name] is not one)

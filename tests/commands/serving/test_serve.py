@@ -37,6 +37,7 @@ from testkit.small_archives import (
     archive_of,
     contents,
     data_keys,
+    forge,
     merge,
     objects_of,
     replace_object,
@@ -101,6 +102,16 @@ def test_a_range_without_checksums_of_blocks_is_read_whole_once(tmp_path: Path, 
             assert served.store.read_bytes(NAME, SEGMENT, at, at + 1) == whole[at : at + 1]
         assert b"".join(served.store.read(NAME, SEGMENT, 3, 20)) == whole[3:20]
         assert served.archive.learned == learned
+
+
+def test_bytes_forged_with_their_checksums_are_found_if_ranges_are_compared_whole(small: Vault) -> None:
+    (key,) = data_keys(small.root)
+    forge(small.root, key, 8)
+    with serving(small.archive) as served:  # a CRC finds no forgery
+        assert served.store.read_bytes(NAME, SEGMENT, 8, 11) != b"one"
+        assert served.archive.learned == 0
+    with serving(small.archive, whole=True) as served, pytest.raises(RequestFailed, match="streamvault check"):
+        served.store.read_bytes(NAME, SEGMENT, 11, 12)
 
 
 @pytest.mark.parametrize("noted", [True, False])
@@ -260,7 +271,15 @@ def test_the_command_serves_a_scope_until_it_is_interrupted(tmp_path: Path) -> N
 
 def test_the_function_returns_what_was_served_after_its_time(small: Vault) -> None:
     begun: list[ServeReport] = []
-    ended = serve_archives([small.archive], listen="0", lasting=0.01, ready=begun.append)
+
+    def ready(report: ServeReport) -> None:
+        begun.append(report)
+        address, _ = parse_stream(f"{report.uri}/{NAME}")
+        with address.open() as store:
+            assert store.read_bytes(NAME, SEGMENT, 8, 11) == b"one"
+
+    ended = serve_archives([small.archive], listen="0", lasting=0.01, verify="sha256", ready=ready)
+    assert ended.ranges_read == 1
     assert begun[0].uri == ended.uri
     assert ended.served == (str(NAME),)
 
