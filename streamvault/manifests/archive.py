@@ -264,10 +264,13 @@ class Archive:
         """
         return self.stable(lambda listing: self.load_span(self._span(listing, generation)))
 
-    def history(self, generation: int | None = None) -> History:
+    def history(
+        self, generation: int | None = None, load: Callable[[GenerationSpan], Generation] | None = None
+    ) -> History:
         """Return all generations in force up to one (by default the newest), as one stream.
 
-        The stream ends with that generation even if later ones have been merged with it.
+        The stream ends with that generation even if later ones have been merged with it. ``load`` is called instead of
+        `load_span`, and may leave out ranges.
 
         Raises:
             NoSuchArchive: there is no archive, or no such generation.
@@ -275,7 +278,7 @@ class Archive:
         """
 
         def read(listing: Listing) -> History:
-            loaded = [self.load_span(span) for span in self._chosen(listing, generation)]
+            loaded = [(load or self.load_span)(span) for span in self._chosen(listing, generation)]
             for before, after in pairwise(loaded):
                 check_follows(before.manifest, after.manifest, self.uri)
             last = loaded[-1].manifest
@@ -406,9 +409,9 @@ class Archive:
             raise Damaged("the index of ranges is not that of the manifest (size or SHA-256 differs)", where=where)
         rows = by_segment(decode_ranges(self.stream, data, where, max_rows=manifest.max_ranges))
         cross_check(manifest, rows, where)
-        return Generation(manifest, rows, self._reader_of(manifest), fingerprint)
+        return Generation(manifest, rows, self.reader_of(manifest), fingerprint)
 
-    def _reader_of(self, manifest: Manifest) -> str:
+    def reader_of(self, manifest: Manifest) -> str:
         """Return the name, for `layouts.layout.open_reader`, of the reader of a generation's data."""
         return manifest.layout
 
@@ -590,7 +593,7 @@ class Archive:
         if published is None:
             return None
         manifest, fingerprint = published
-        return Generation(manifest, by_segment(rows), self._reader_of(manifest), fingerprint)
+        return Generation(manifest, by_segment(rows), self.reader_of(manifest), fingerprint)
 
 
 class TableArchive(Archive):
@@ -613,7 +616,8 @@ class TableArchive(Archive):
         """See `Archive.line`."""
         return None
 
-    def _reader_of(self, manifest: Manifest) -> str:
+    def reader_of(self, manifest: Manifest) -> str:
+        """See `Archive.reader_of`."""
         return table_layout(manifest.generation)
 
     def listing(self, keys: list[str] | None = None) -> Listing:

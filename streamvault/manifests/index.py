@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice, pairwise, repeat
-from typing import Any
+from typing import Any, Protocol, overload
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -67,8 +67,21 @@ class ColumnChunk:
     encodings: frozenset[int]
 
 
-def column_chunks(data: bytes) -> Iterator[ColumnChunk]:
-    """Yield the column chunks, by row group. Time and memory are proportional to the file's size.
+class Data(Protocol):
+    """Bytes of a file, which need not be in memory."""
+
+    def __len__(self) -> int:
+        """Their number."""
+        ...
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> bytes: ...
+
+
+def column_chunks(data: Data, only: int | None = None) -> Iterator[ColumnChunk]:
+    """Yield the column chunks, by row group, or of one. Time and memory are proportional to the file's size.
 
     Raises:
         ValueError: it is not a Parquet file, or the pages do not fill the extent given by the footer.
@@ -77,7 +90,9 @@ def column_chunks(data: bytes) -> Iterator[ColumnChunk]:
     if size > len(data) - 12 or data[-4:] != b"PAR1":
         raise ValueError("not a Parquet file")
     footer, _ = _struct(data, len(data) - 8 - size, _MAX_DEPTH)
-    for group in _list(footer, 4):
+    for place, group in enumerate(_list(footer, 4)):
+        if only not in {None, place}:
+            continue
         for number, chunk in enumerate(_list(_fields(group), 1)):
             about = _fields(_fields(chunk).get(3))
             begin = _number(about, 11 if 11 in about else 9)
@@ -91,7 +106,57 @@ def column_chunks(data: bytes) -> Iterator[ColumnChunk]:
             )
 
 
-def _pages(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, bool]]:
+def footer_of(data: Data, at: int) -> tuple[list[tuple[int, int, int]], int, dict[bytes, tuple[int, int]]]:
+    """Read a Parquet file's footer, from ``at`` on.
+
+    Returns:
+        Of each row group its number of rows, and where its columns begin and end; where the file's own metadata begin;
+        and of each of these, where its value begins, and its length.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    footer: Fields = {}
+    number, values = 0, dict[bytes, tuple[int, int]]()
+    until = 0
+    while head := _byte(data, at):
+        before, at = at, at + 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _integer(data, at)
+        if number < 5:
+            footer[number], at = _value(data, at, head & 15, _MAX_DEPTH)
+            continue
+        until = until or before
+        if number > 5 or head & 15 != 9:
+            break
+        head = _byte(data, at)
+        size, at = (head >> 4, at + 1) if head < 0xF0 else _unsigned(data, at + 1)
+        for _ in range(size):
+            key = b""
+            while head := _byte(data, at):  # both fields are texts
+                length, at = _unsigned(data, at + 1)
+                if head == 0x18 and not key:
+                    key = data[at : at + length] if length <= MAX_NAME_BYTES else b""
+                else:
+                    values[key] = at, length
+                at += length
+            at += 1
+    return [_extent(_fields(group)) for group in _list(footer, 4)], until or at, values
+
+
+def _extent(group: Fields) -> tuple[int, int, int]:
+    """Return a row group's number of rows, and where its columns begin and end."""
+    begins, ends = [], []
+    for chunk in _list(group, 1):
+        about = _fields(_fields(chunk).get(3))
+        begins.append(_number(about, 11 if 11 in about else 9))
+        ends.append(begins[-1] + _number(about, 7))
+    return _number(group, 3), min(begins, default=0), max(ends, default=0)
+
+
+def _pages(data: Data, at: int, end: int) -> Iterator[tuple[int, int, bool]]:
     """Yield each page's number of values and encoding, and whether it is a dictionary."""
     if not 0 <= at <= end <= len(data):
         raise ValueError("a column is outside the file")
@@ -124,7 +189,7 @@ def _list(fields: Fields, field: int) -> list[Value]:
     return value if isinstance(value, list) else []
 
 
-def _struct(data: bytes, at: int, depth: int) -> tuple[Fields, int]:
+def _struct(data: Data, at: int, depth: int) -> tuple[Fields, int]:
     """Return a struct's fields by number, and its end; values that are not numbers, structs or lists are None."""
     fields: Fields = {}
     number = 0
@@ -138,7 +203,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[Fields, int]:
     return fields, at + 1
 
 
-def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Value, int]:
+def _value(data: Data, at: int, kind: int, depth: int) -> tuple[Value, int]:
     if kind in _SKIPPED:
         return None, at + _SKIPPED[kind]
     if kind in {4, 5, 6}:
@@ -153,7 +218,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Value, int]:
     raise ValueError("a header has a field of an unknown type")
 
 
-def _values(data: bytes, at: int, depth: int) -> tuple[Value, int]:
+def _values(data: Data, at: int, depth: int) -> tuple[Value, int]:
     """Return a list's values, and its end."""
     head = _byte(data, at)
     size, at = (head >> 4, at + 1) if head < 0xF0 else _unsigned(data, at + 1)
@@ -169,12 +234,12 @@ def _values(data: bytes, at: int, depth: int) -> tuple[Value, int]:
     return values, at
 
 
-def _integer(data: bytes, at: int) -> tuple[int, int]:
+def _integer(data: Data, at: int) -> tuple[int, int]:
     value, at = _unsigned(data, at)
     return (value >> 1) ^ -(value & 1), at
 
 
-def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+def _unsigned(data: Data, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         byte = _byte(data, at)
@@ -185,7 +250,7 @@ def _unsigned(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number is too long")
 
 
-def _byte(data: bytes, at: int) -> int:
+def _byte(data: Data, at: int) -> int:
     if at >= len(data):
         raise ValueError("a header is truncated")
     return data[at]
@@ -291,13 +356,14 @@ def decode_ranges(
         if (digest := metadata.get(DIGEST, SHA256)) != SHA256:
             what = f"the index of ranges has digests of an unsupported algorithm ({one_line(digest.decode())})"
             raise Damaged(what, where=where, todo="Use a newer release.")
-        _check_size(data, max_rows, where)
+        check_rows(column_chunks(data), len(data), max_rows, where)
         checksums, blocks = _checksums(metadata, file.metadata.num_rows, where), _Blocks(metadata, where)
+        read = RowReader(stream, where)
         last: ArchivedRange | None = None
         for batch in file.iter_batches(BATCH_ROWS, use_threads=False):
             _check_names(batch.column(0), where)
             for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                row = _row(stream, values, next(checksums), blocks, where)
+                row = read.row(values, next(checksums), blocks)
                 if last is not None and (last.segment, last.end) > (row.segment, row.start):
                     raise Damaged(f"the ranges are not in order at {row.start} of {row.segment}", where=where)
                 yield row
@@ -307,19 +373,19 @@ def decode_ranges(
         raise content_error(error, "not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
 
 
-def _check_size(data: bytes, max_rows: int | None, where: str) -> None:
-    """Raise `Damaged` unless the numbers in the page headers fit a file of this size."""
+def check_rows(parts: Iterable[ColumnChunk], size: int, max_rows: int | None, where: str) -> None:
+    """Raise `Damaged` unless the numbers in the page headers fit so many bytes of a file."""
     rows, columns = 0, len(SCHEMA)
-    for part in column_chunks(data):
+    for part in parts:
         is_name, is_frames = part.column == 0, part.column == columns
         rows += part.rows if is_name else 0
-        if rows > len(data) // DIGEST_BYTES or (max_rows is not None and rows > max_rows):
+        if rows > size // DIGEST_BYTES or (max_rows is not None and rows > max_rows):
             raise Damaged(f"an index of ranges cannot have {rows} rows", where=where)
         if part.is_compressed:
             raise Damaged("the index of ranges is compressed", where=where)
         if part.encodings - {PLAIN} - (DICTIONARY if is_name else frozenset()):
             raise Damaged("the index of ranges has an unsupported encoding", where=where)
-        if is_frames and part.values > max(part.rows, len(data) // FRAME_SIZE_BYTES):
+        if is_frames and part.values > max(part.rows, size // FRAME_SIZE_BYTES):
             raise Damaged(f"an index of ranges cannot have {part.values} frames", where=where)
         if not is_frames and part.values != part.rows:
             what = f"a column of the index of ranges has {part.values} values for {part.rows} rows"
@@ -405,19 +471,49 @@ def _lists(values: Iterable[Sequence[int]]) -> pa.Array:
     return pa.ListArray.from_arrays(ends, _numbers("i", chain.from_iterable(held)))
 
 
-def _row(stream: StreamName, values: Sequence[Any], checksum: str, blocks: _Blocks, where: str) -> ArchivedRange:
-    name, start, end, events, digest = values[:5]
-    frames = tuple(values[5]) if len(values) > 5 else ()
-    owner, _, segment = name.rpartition("/")
-    try:
-        found = SegmentId.parse(segment)
-    except InvalidName as error:
-        raise Damaged("an index of ranges names an invalid segment", where=f"{where}: {one_line(error)}") from None
-    right = owner == str(stream) and 0 <= start < end and 0 <= events <= (end - start) // 8
-    if not right or len(digest) != 64 or digest.strip("0123456789abcdef") or not _are_frames(frames, end - start):
-        raise Damaged("an index of ranges has an invalid row", where=f"{where}: {one_line(values)}")
-    noted = blocks.take(end - start)
-    return ArchivedRange(found, start, end, events, digest, frames, crc64nvme=checksum, block_checksums=noted)
+@dataclass(frozen=True, slots=True)
+class RowReader:
+    """Reads rows of a stream's index, whose name is for messages."""
+
+    stream: StreamName
+    where: str
+
+    def segment(self, name: str) -> SegmentId:
+        """Return the segment that a row names.
+
+        Raises:
+            Damaged: the name is not valid.
+        """
+        try:
+            return SegmentId.parse(name.rpartition("/")[2])
+        except InvalidName as error:
+            where = f"{self.where}: {one_line(error)}"
+            raise Damaged("an index of ranges names an invalid segment", where=where) from None
+
+    def row(self, values: Sequence[Any], checksum: str, blocks: _Blocks | str) -> ArchivedRange:
+        """Return a row.
+
+        Args:
+            values: of the columns.
+            checksum: its `ArchivedRange.crc64nvme`.
+            blocks: the checksums of its blocks, or of this and later rows.
+
+        Raises:
+            Damaged: it is not valid.
+        """
+        name, start, end, events, digest = values[:5]
+        frames = tuple(values[5]) if len(values) > 5 else ()
+        segment = self.segment(name)
+        right = name.rpartition("/")[0] == str(self.stream) and 0 <= start < end and 0 <= events <= (end - start) // 8
+        if not right or len(digest) != 64 or digest.strip("0123456789abcdef") or not _are_frames(frames, end - start):
+            raise Damaged("an index of ranges has an invalid row", where=f"{self.where}: {one_line(values)}")
+        if isinstance(blocks, str):
+            noted = "" if not blocks.strip(".") else blocks
+            if noted and not are_block_checksums(noted, end - start):
+                raise Damaged("an index of ranges has invalid checksums of blocks", where=self.where)
+        else:
+            noted = blocks.take(end - start)
+        return ArchivedRange(segment, start, end, events, digest, frames, crc64nvme=checksum, block_checksums=noted)
 
 
 def _are_frames(frames: tuple[Any, ...], size: int) -> bool:

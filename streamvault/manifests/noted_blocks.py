@@ -18,6 +18,7 @@ from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.manifests.decisions import Note
 from streamvault.manifests.files import Digest, find_file
 from streamvault.manifests.history import Generation, by_segment
+from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.store import SMALL, AlreadyExists
 from streamvault.streamstore.model import SegmentId
 
@@ -67,6 +68,29 @@ def note_blocks(place: Place, generation: Generation, found: Mapping[tuple[Segme
         place.store.put(place.prefix + blocks_key(manifest.span), noted.encode())
 
 
+_TODO = "Delete {}: 'streamvault check --read-data' notes them again."
+
+
+def noted_blocks(place: Place, manifest: Manifest, fingerprint: str) -> NotedBlocks | None:
+    """Return what was noted of a generation, by its manifest and the SHA-256 of that; None if nothing was.
+
+    Raises:
+        Damaged: it is not valid, or of another generation.
+    """
+    key = place.prefix + blocks_key(manifest.span)
+    todo = _TODO.format(place.at(key))
+    try:
+        noted = find_file(NotedBlocks, place.store, key)
+    except Damaged as damaged:
+        raise Damaged(damaged.what, where=damaged.where, todo=todo) from None
+    if noted is None:
+        return None
+    of = (noted.scope, noted.stream, noted.generation, noted.digest)
+    if of != (manifest.scope, manifest.stream, manifest.generation, fingerprint):
+        raise Damaged("the checksums of blocks are those of another generation", where=place.at(key), todo=todo)
+    return noted
+
+
 def with_noted_blocks(place: Place, generation: Generation) -> Generation:
     """Return a generation with the checksums of blocks that were noted of it, where its index has none.
 
@@ -75,18 +99,11 @@ def with_noted_blocks(place: Place, generation: Generation) -> Generation:
     """
     if not lacks_block_checksums(generation):
         return generation
-    manifest, rows = generation.manifest, list(_rows(generation))
-    key = place.prefix + blocks_key(manifest.span)
-    todo = f"Delete {place.at(key)}: 'streamvault check --read-data' notes them again."
-    try:
-        noted = find_file(NotedBlocks, place.store, key)
-    except Damaged as damaged:
-        raise Damaged(damaged.what, where=damaged.where, todo=todo) from None
+    noted = noted_blocks(place, generation.manifest, generation.fingerprint)
     if noted is None:
         return generation
-    of = (noted.scope, noted.stream, noted.generation, noted.digest)
-    if of != (manifest.scope, manifest.stream, manifest.generation, generation.fingerprint):
-        raise Damaged("the checksums of blocks are those of another generation", where=place.at(key), todo=todo)
+    rows, key = list(_rows(generation)), place.prefix + blocks_key(generation.manifest.span)
+    todo = _TODO.format(place.at(key))
     if not _fit(noted.ranges, rows):
         raise Damaged("the checksums of blocks are not those of the ranges", where=place.at(key), todo=todo)
     whole = (

@@ -6,16 +6,19 @@ import logging
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 from streamvault.common.errors import Damaged, Failed, Problem
+from streamvault.layouts.keys import GenerationSpan, ranges_key
+from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import Generation
-from streamvault.manifests.noted_blocks import with_noted_blocks
+from streamvault.manifests.index_pages import IndexPage, IndexPages
 from streamvault.serving.blocks import BLOCK_BYTES, WHOLE_RANGE_BYTES, KnownRange, blocks_of, compared_block, learn
 from streamvault.serving.cache import FETCH_BYTES, BlockCache
 from streamvault.sources.sources import ArchiveSource, ArchiveState
@@ -27,10 +30,46 @@ _log = logging.getLogger(__name__)
 AHEAD = 8
 """Blocks that are fetched ahead of a reader that reads on."""
 
-CHAIN = -1
-"""Stands for a range's chain of objects where else is a block's number."""
+CHAIN, KNOWN = -1, -2
+"""Stand for a range's chain of objects, and for what is known of it, where else is a block's number."""
 
 _Key = tuple[str, SegmentId, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PageKey:
+    """Where the row of a byte is, if there is one.
+
+    Attributes:
+        generation: fingerprint of the generation.
+        index: its index.
+        number: of the page.
+        layout: of the generation.
+        end: where its part of the segment ends.
+    """
+
+    generation: str
+    index: IndexPages = field(compare=False)
+    number: int
+    layout: str = field(compare=False)
+    end: int = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a byte is.
+
+    Attributes:
+        part: all of its range.
+        number: of the block of the range.
+        inside: where it is in the block.
+        now: the archive when it was looked for.
+    """
+
+    part: ArchivedPart
+    number: int
+    inside: int
+    now: Moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,55 +77,66 @@ class Moment:
     """An archive at one moment.
 
     Attributes:
-        state: its generations.
+        state: its generations; their ranges are in the indexes.
         described: the stream.
         infos: segment → its offsets.
-        parts: segment → its ranges, in order.
-        starts: segment → the starts of these ranges.
+        spans: segment → where it is in each generation, in order: start, end, generation.
+        indexes: fingerprint of a generation → its index.
     """
 
     state: ArchiveState
     described: StreamDescription
     infos: Mapping[SegmentId, SegmentInfo]
-    parts: Mapping[SegmentId, Sequence[ArchivedPart]]
-    starts: Mapping[SegmentId, Sequence[int]]
+    spans: Mapping[SegmentId, Sequence[tuple[int, int, Generation]]]
+    indexes: Mapping[str, IndexPages]
 
     @classmethod
-    def of(cls, state: ArchiveState, noted: Callable[[Generation], Generation]) -> Moment:
-        """Return the moment of an archive's generations; ``noted`` adds the checksums of blocks that were noted."""
-        described, address = state.described, state.archive.address
+    def of(cls, state: ArchiveState, indexes: Mapping[str, IndexPages]) -> Moment:
+        """Return the moment of an archive's generations."""
+        described = state.described
         open_ = set() if described.sealed else set(described.tail.offsets)
         between = state.between(described.head, described.tail)
         infos = {s: SegmentInfo(s, start, end, sealed=s not in open_) for s, (start, end) in between.items()}
-        parts: dict[SegmentId, list[ArchivedPart]] = {}
-        for one in map(noted, state.history.generations):
-            for segment, rows in one.rows.items():
-                parts.setdefault(segment, []).extend(ArchivedPart.all_of(address, one.layout, row) for row in rows)
-        return cls(state, described, infos, parts, {s: [one.row.start for one in some] for s, some in parts.items()})
+        spans: dict[SegmentId, list[tuple[int, int, Generation]]] = {}
+        for one in state.history.generations:
+            for entry in one.manifest.segments:
+                if entry.start < entry.end:
+                    spans.setdefault(entry.id, []).append((entry.start, entry.end, one))
+        held = {one.fingerprint: indexes[one.fingerprint] for one in state.history.generations}
+        return cls(state, described, infos, spans, held)
 
-    def find(self, segment: SegmentId, offset: int) -> tuple[ArchivedPart, int]:
-        """Return the range that holds a byte of a segment, and the number of its block that does.
+    def page_of(self, segment: SegmentId, offset: int) -> PageKey:
+        """Return the page of an index that says where a byte of a segment is.
 
         Raises:
             SegmentTruncated: it has expired.
             Failed: it is in a gap, or beyond the segment's end.
         """
-        parts = self.parts.get(segment, ())
-        at = bisect_right(self.starts.get(segment, ()), offset) - 1
-        if at >= 0 and offset < parts[at].end:
-            return parts[at], (offset - parts[at].start) // BLOCK_BYTES
+        spans = self.spans.get(segment, ())
+        at = bisect_right(spans, offset, key=lambda span: span[0]) - 1
+        if at >= 0 and offset < spans[at][1]:
+            _, end, one = spans[at]
+            index = self.indexes[one.fingerprint]
+            if (number := index.page_of(segment, offset)) is not None:
+                return PageKey(one.fingerprint, index, number, one.layout, end)
+        raise self._absent(segment, offset, spans[at][1] if at >= 0 and offset < spans[at][1] else None)
+
+    def spot(self, key: PageKey, page: IndexPage, segment: SegmentId, offset: int) -> Spot:
+        """Return where a byte of a segment is; errors as for `page_of`."""
+        row, then = page.find(segment, offset)
+        if row is None:
+            raise self._absent(segment, offset, key.end if then is None else then)
+        number, inside = divmod(offset - row.start, BLOCK_BYTES)
+        return Spot(ArchivedPart.all_of(self.state.archive.address, key.layout, row), number, inside, self)
+
+    def _absent(self, segment: SegmentId, offset: int, after: int | None) -> Problem:
         info, where = self.info(segment), segment.in_stream(self.described.name)
         if offset < info.start_offset:
-            raise SegmentTruncated("expired", where=where, start_offset=info.start_offset)
-        after = parts[at + 1].start if at + 1 < len(parts) else info.write_offset
+            return SegmentTruncated("expired", where=where, start_offset=info.start_offset)
+        after = info.write_offset if after is None else after
         self.state.check_gap(segment, offset, after)
         # a reader that is told of a truncation begins at the segment's head again
-        raise Failed(f"the archive has a gap from {offset} to {after}", where=where, todo="Read from behind it.")
-
-    def inside(self, segment: SegmentId, offset: int) -> int:
-        """Return where in the block that holds a byte of a segment the byte is."""
-        part, number = self.find(segment, offset)
-        return offset - part.start - number * BLOCK_BYTES
+        return Failed(f"the archive has a gap from {offset} to {after}", where=where, todo="Read from behind it.")
 
     def info(self, segment: SegmentId) -> SegmentInfo:
         """Return a segment's offsets.
@@ -119,33 +169,32 @@ class ServedArchive:
     """
 
     def __init__(self, uri: str, cache: BlockCache, generation: int | None = None, *, whole: bool = False) -> None:
-        self._source, self._archive = ArchiveSource(uri), Archive.open(uri)
+        self._source, self._archive = ArchiveSource(uri, self._load), Archive.open(uri)
         self.uri, self.name = self._source.uri, self._source.name
         self._cache, self._generation, self._whole = cache, generation, whole
-        self._known: dict[_Key, KnownRange] = {}
-        self._noted: dict[str, Generation] = {}
+        self._indexes: dict[str, IndexPages] = {}
         self._learning: dict[_Key, threading.Lock] = {}
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self.learned, self._problem, self.looked = 0, "", 0.0
         self.now = self._look()
 
-    def held(self, now: Moment, segment: SegmentId, offset: int) -> memoryview | None:
-        """Return the block that holds a byte if it is in memory; errors as for `begin`."""
-        part, number = now.find(segment, offset)
-        found = self._cache.held(self._key(part, number))
+    def page(self, now: Moment, segment: SegmentId, offset: int) -> tuple[PageKey, IndexPage | Future[IndexPage]]:
+        """Return what says where a byte of a segment is, or begin to fetch it; errors as for `Moment.page_of`."""
+        key = now.page_of(segment, offset)
+        found = self._cache.held((self.uri, key))
+        return key, found or self._cache.begin((self.uri, key), partial(self._page, key))
+
+    def held(self, spot: Spot) -> memoryview | None:
+        """Return the block that holds a byte if it is in memory."""
+        found: memoryview | None = self._cache.held(self._key(spot.part, spot.number))
         if found is not None:
-            self._begin_ahead(now, part, number, offset)
+            self._begin_ahead(spot)
         return found
 
-    def begin(self, now: Moment, segment: SegmentId, offset: int) -> Future[memoryview]:
-        """Begin to fetch what is there from an offset on, to the end of the block that holds it.
-
-        Raises:
-            SegmentTruncated, Failed: as `Moment.find`.
-        """
-        part, number = now.find(segment, offset)
-        found = self._cache.begin(self._key(part, number), partial(self._block, part, number))
-        self._begin_ahead(now, part, number, offset)
+    def begin(self, spot: Spot) -> Future[memoryview]:
+        """Begin to fetch the block that holds a byte."""
+        found = self._cache.begin(self._key(spot.part, spot.number), partial(self._block, spot.part, spot.number))
+        self._begin_ahead(spot)
         return found
 
     def renewed(self, before: Moment | None = None) -> bool:
@@ -173,24 +222,36 @@ class ServedArchive:
         return found
 
     def _look(self) -> Moment:
+        now: Moment | None = getattr(self, "now", None)
         if self._generation is not None:
-            state = ArchiveState(self._archive, self._archive.history(self._generation))
-            return Moment.of(state, self._with_notes)
-        state, now = self._source.look(), getattr(self, "now", None)
-        self.looked = time.time()
-        return now if now is not None and state.history is now.state.history else Moment.of(state, self._with_notes)
+            state = ArchiveState(self._archive, self._archive.history(self._generation, self._load))
+        else:
+            state = self._source.look()
+            self.looked = time.time()
+            if now is not None and state.history is now.state.history:
+                return now
+        found = Moment.of(state, self._indexes)
+        self._indexes = dict(found.indexes)
+        return found
 
-    def _with_notes(self, generation: Generation) -> Generation:
-        """Return a generation with the checksums of its blocks; without, if what was noted cannot be used."""
-        found = self._noted.get(generation.fingerprint)
-        if found is None:
+    def _load(self, span: GenerationSpan) -> Generation:
+        """Return a generation without its ranges; its index is opened."""
+        archive = self._archive
+        manifest, fingerprint = archive.read_fingerprinted(span)
+        layout = archive.reader_of(manifest)
+        if fingerprint not in self._indexes:
+            index = IndexPages(archive.place, ranges_key(span), manifest, fingerprint)
             try:
-                found = with_noted_blocks(self._archive.place, generation)
+                if not (layout in LAYOUTS and open_layout(layout).one_object_per_event):
+                    index.use_noted()
             except Damaged as error:
                 _log.warning("%s", error)
-                found = generation
-            self._noted[generation.fingerprint] = found
-        return found
+            self._indexes[fingerprint] = index
+        return Generation(manifest, {}, layout, fingerprint)
+
+    def _page(self, key: PageKey) -> IndexPage:
+        with self._cache.room(FETCH_BYTES):
+            return key.index.page(key.number)
 
     def _block(self, part: ArchivedPart, number: int) -> memoryview:
         key = self._range(part)
@@ -201,12 +262,12 @@ class ServedArchive:
                 if not known.edges:
                     raise
                 # several chains of objects may have grown since: the range's digest decides
-                self._known.pop(key, None)
+                self._cache.drop(self._key(part, KNOWN))
         with self._lock:
             lock = self._learning.setdefault(key, threading.Lock())
         block = None
         with lock:
-            if (known := self._known.get(key)) is None:
+            if (known := self._known_range(part)) is None:
                 known, block = self._learn(part, number)
         return block or self._compared(known, number)
 
@@ -216,7 +277,8 @@ class ServedArchive:
 
     def _known_range(self, part: ArchivedPart) -> KnownRange | None:
         is_noted = part.row.block_checksums and not self._whole
-        return KnownRange(part) if is_noted else self._known.get(self._range(part))
+        found: KnownRange | None = KnownRange(part) if is_noted else self._cache.held(self._key(part, KNOWN))
+        return found
 
     def _learn(self, part: ArchivedPart, number: int) -> tuple[KnownRange, memoryview | None]:
         """Read a range whole; keep what there is room for, and return one of its blocks if it is among that."""
@@ -235,7 +297,8 @@ class ServedArchive:
             self._cache.give_back(taken)
             raise
         self.learned += 1
-        self._known[self._range(part)] = learned.known
+        if self._cache.take(learned.known.nbytes):
+            self._cache.put(self._key(part, KNOWN), learned.known)
         self._learning.pop(self._range(part), None)
         for each, block in learned.blocks.items():
             self._cache.put(self._key(part, each), block)
@@ -243,19 +306,26 @@ class ServedArchive:
             self._cache.put(self._key(part, CHAIN), learned.chain)
         return learned.known, learned.blocks.get(number)
 
-    def _begin_ahead(self, now: Moment, part: ArchivedPart, number: int, offset: int) -> None:
+    def _begin_ahead(self, spot: Spot) -> None:
         """Fetch the next blocks of the range for a reader that reads on: not for one that wants a single event."""
-        inside = offset - part.start - number * BLOCK_BYTES
-        if (inside or number) and not self._cache.has(self._key(part, max(number - 1, 0))):
+        part, number = spot.part, spot.number
+        if (spot.inside or number) and not self._cache.has(self._key(part, max(number - 1, 0))):
             return
         following = range(number + 1, min(number + 1 + AHEAD, blocks_of(part.row)))
         if self._known_range(part) is not None:
             for after in following:
                 self._cache.begin_ahead(self._key(part, after), partial(self._block, part, after))
-        if len(following) < AHEAD:
-            at = bisect_right(now.starts[part.segment], part.start)
-            for later in now.parts[part.segment][at : at + 1]:
-                self._cache.begin_ahead(self._key(later, 0), partial(self._block, later, 0))
+        if len(following) < AHEAD and part.end < spot.now.info(part.segment).write_offset:
+            with suppress(Problem):  # a gap
+                self._begin_next(spot.now, part.segment, part.end)
+
+    def _begin_next(self, now: Moment, segment: SegmentId, offset: int) -> None:
+        key = now.page_of(segment, offset)
+        if (page := self._cache.held((self.uri, key))) is None:
+            self._cache.begin_ahead((self.uri, key), partial(self._page, key))
+            return
+        later = now.spot(key, page, segment, offset).part
+        self._cache.begin_ahead(self._key(later, 0), partial(self._block, later, 0))
 
     def _range(self, part: ArchivedPart) -> _Key:
         return part.layout, part.segment, part.start, part.end

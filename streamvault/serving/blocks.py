@@ -56,6 +56,11 @@ class KnownRange:
     digests: bytes = b""
     edges: array[int] = field(default_factory=lambda: array("q"))
 
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory, about."""
+        return 1000 + len(self.digests) + len(self.edges) * self.edges.itemsize
+
 
 @dataclass(frozen=True, slots=True)
 class Learned:

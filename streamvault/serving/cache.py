@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, Protocol
 
 from streamvault.serving.blocks import BLOCK_BYTES
 
@@ -24,11 +25,21 @@ LEAST_ANSWER, LARGEST_ANSWER = 16 * 1024, 1024 * 1024
 
 LEAST_CACHE = 64 * 1024 * 1024
 
-Fetch = Callable[[], memoryview]
+
+class Kept(Protocol):
+    """What is kept: a block, or what is known of a range or of many."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory (bytes)."""
+        ...
+
+
+Fetch = Callable[[], Any]
 
 
 class BlockCache:
-    """Blocks by key; the least recently used are given up. Thread-safe.
+    """Blocks and other things (`Kept`) by key; the least recently used are given up. Thread-safe.
 
     Args:
         limit: the budget (bytes), at least `LEAST_CACHE`. An eighth is kept for the states of reader groups; of the
@@ -49,28 +60,28 @@ class BlockCache:
         self._limit = limit - self.state_bytes
         self.most_of_range = limit // 4
         self.fetches = fetches = min(limit // 4 // FETCH_BYTES, MOST_FETCHES)
-        self._held: OrderedDict[Hashable, memoryview] = OrderedDict()
-        self._coming: dict[Hashable, Future[memoryview]] = {}
+        self._held: OrderedDict[Hashable, Any] = OrderedDict()
+        self._coming: dict[Hashable, Future[Any]] = {}
         self._bytes = self._sending = self._asked = self.hits = self.fetched = 0
         self.fetch_seconds = 0.0
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._freed = threading.Condition(self._lock)
         self._pool = ThreadPoolExecutor(fetches, thread_name_prefix="fetch")
 
-    def held(self, key: Hashable) -> memoryview | None:
-        """Return a block if it is in memory."""
+    def held(self, key: Hashable) -> Any:
+        """Return a block if it is in memory, or None."""
         with self._lock:
             if (found := self._held.get(key)) is not None:
                 self._held.move_to_end(key)
                 self.hits += 1
             return found
 
-    def begin(self, key: Hashable, fetch: Fetch) -> Future[memoryview]:
+    def begin(self, key: Hashable, fetch: Fetch) -> Future[Any]:
         """Begin to fetch a block, unless it is there or on its way; all who wait for it get what `fetch` raises."""
         with self._lock:
             if (found := self._held.get(key)) is not None:
                 self._held.move_to_end(key)
-                done: Future[memoryview] = Future()
+                done: Future[Any] = Future()
                 done.set_result(found)
                 return done
             if (coming := self._coming.get(key)) is None:
@@ -107,12 +118,17 @@ class BlockCache:
             self._bytes -= size
             self._freed.notify()
 
-    def put(self, key: Hashable, block: memoryview) -> None:
+    def put(self, key: Hashable, block: Kept) -> None:
         """Keep a block whose memory was taken."""
+        self.drop(key)
         with self._lock:
-            if key in self._held:
-                self._bytes -= len(self._held.pop(key))
             self._held[key] = block
+
+    def drop(self, key: Hashable) -> None:
+        """Keep a block no longer."""
+        with self._lock:
+            if (found := self._held.pop(key, None)) is not None:
+                self._bytes -= found.nbytes
 
     def answer_bytes(self, asked: int) -> int:
         """Take memory for what is sent next; return how many bytes: fewer and fewer as clients take none."""
@@ -152,17 +168,17 @@ class BlockCache:
 
     def _take(self, size: int) -> bool:
         while self._bytes + size > self._limit and self._held:
-            self._bytes -= len(self._held.popitem(last=False)[1])
+            self._bytes -= self._held.popitem(last=False)[1].nbytes
         fits = self._bytes + size <= self._limit
         self._bytes += size if fits else 0
         return fits
 
-    def _fetch(self, key: Hashable, fetch: Fetch) -> memoryview:
+    def _fetch(self, key: Hashable, fetch: Fetch) -> Any:
         began, fetched = time.monotonic(), 0
         try:
             block = fetch()
             fetched = 1
-            if not self.has(key) and self.take(len(block)):
+            if not self.has(key) and self.take(block.nbytes):
                 self.put(key, block)
             return block
         finally:

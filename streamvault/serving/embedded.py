@@ -41,8 +41,17 @@ class _Moment:
             where = segment.in_stream(self.described.name)
             raise NoSuchSegment("the stream does not have the segment", where=where) from None
 
-    def inside(self, *_: object) -> int:
-        return 0
+    def spot(self, _key: object, _page: object, segment: SegmentId, offset: int) -> _Spot:
+        return _Spot(self.info(segment), offset)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where a byte is, as `archived.Spot`."""
+
+    info: SegmentInfo
+    offset: int
+    inside: int = 0
 
 
 class _Stream:
@@ -58,13 +67,16 @@ class _Stream:
         segments = list(segments_between(described, described.head, described.tail))
         return _Moment(described, {one.segment: one for one in self._store.segment_info(self.name, segments)})
 
-    def held(self, *_: object) -> None:
+    def page(self, *_: object) -> tuple[None, None]:
+        return None, None
+
+    def held(self, _: object) -> None:
         return None
 
-    def begin(self, now: _Moment, segment: SegmentId, offset: int) -> Future[memoryview]:
-        end = min(now.info(segment).write_offset, offset + LARGEST_ANSWER)
+    def begin(self, spot: _Spot) -> Future[memoryview]:
+        end = min(spot.info.write_offset, spot.offset + LARGEST_ANSWER)
         found: Future[memoryview] = Future()
-        found.set_result(memoryview(self._store.read_bytes(self.name, segment, offset, end)))
+        found.set_result(memoryview(self._store.read_bytes(self.name, spot.info.segment, spot.offset, end)))
         return found
 
     def refresh(self) -> bool:

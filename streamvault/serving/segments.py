@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -47,6 +47,11 @@ STATE_THREADS = 8
 
 POLL_SECONDS = 0.5
 """How often to look for what other servers have appended to a state that a reader waits for."""
+
+
+async def _shared(coming: Future[R]) -> R:
+    """Wait for what many may wait for, so none of them may cancel it."""
+    return await asyncio.shield(asyncio.wrap_future(coming))
 
 
 class Change(asyncio.Event):
@@ -206,11 +211,14 @@ class SegmentServer:
         while True:
             now = archive.now
             try:
-                block = archive.held(now, segment, offset)
+                key, page = archive.page(now, segment, offset)
+                if isinstance(page, Future):
+                    page = await _shared(page)
+                spot = now.spot(key, page, segment, offset)
+                block = archive.held(spot)
                 if block is None:
                     async with self._fetching:  # else what is fetched piles up before it is sent
-                        # many may wait for the block, so none of them may cancel it
-                        block = await asyncio.shield(asyncio.wrap_future(archive.begin(now, segment, offset)))
+                        block = await _shared(archive.begin(spot))
             except lacking as error:
                 # missing for good only if what was read is still in force
                 if not await self.in_thread(archive.renewed, now):
@@ -218,15 +226,14 @@ class SegmentServer:
                         raise self._live.lacks(segment, offset) from None
                     raise
                 continue
-            inside = now.inside(segment, offset)
-            return block[inside : inside + length]
+            return block[spot.inside : spot.inside + length]
 
     async def _live_block(self, live: LiveStream, segment: SegmentId, offset: int) -> memoryview | None:
         """Return what the live stream has from an offset on; None if it has truncated that."""
         try:
             if (fetched := await self.in_thread(live.begin, segment, offset)) is None:
                 return None
-            return await asyncio.shield(asyncio.wrap_future(fetched))
+            return await _shared(fetched)
         except (SegmentTruncated, NoSuchSegment) as error:
             live.truncated(segment, error)
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,9 +11,10 @@ from itertools import pairwise
 from streamvault.common.errors import Conflict, Damaged, Overtaken
 from streamvault.common.units import now_utc
 from streamvault.layouts.archived_range import digest_of
+from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.damage import ArchivedPart
-from streamvault.manifests.history import History, by_segment, check_boundaries, select_parts
+from streamvault.manifests.history import Generation, History, by_segment, check_boundaries, select_parts
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.sources.identity import what_is_left
 from streamvault.sources.source import SourcePart
@@ -37,13 +38,17 @@ from streamvault.streamstore.uri import OpenStream, is_stream, open_stream
 class ArchiveSource:
     """An archive as a `Source`: each new generation is something new.
 
+    Args:
+        uri: the archive.
+        load: see `Archive.history`.
+
     Attributes:
         name: see `Source`.
         uri: see `Source`.
     """
 
-    def __init__(self, uri: str) -> None:
-        self._archive = Archive.open(uri)
+    def __init__(self, uri: str, load: Callable[[GenerationSpan], Generation] | None = None) -> None:
+        self._archive, self._load = Archive.open(uri), load
         self.uri = self._archive.uri
         self.name = self._archive.stream
         self._history: History | None = None
@@ -53,7 +58,7 @@ class ArchiveSource:
         """See `Source.look`; manifests are read only if there is another generation, or one less."""
         spans = self._archive.listing().spans
         if self._history is None or spans != self._spans:
-            self._history, self._spans = self._archive.history(), spans
+            self._history, self._spans = self._archive.history(load=self._load), spans
         return ArchiveState(self._archive, self._history)
 
     def end_of(self, segment: SegmentId) -> int:

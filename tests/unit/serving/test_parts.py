@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from streamvault.manifests.damage import ArchivedPart, DigestMismatch
 from streamvault.objectstore.store import OutOfSpace
 from streamvault.serving import blocks
 from streamvault.serving.access import EXPIRED, INVALID, Access
-from streamvault.serving.archived import ServedArchive
+from streamvault.serving.archived import ServedArchive, Spot
 from streamvault.serving.blocks import KnownRange, compared_block, learn
 from streamvault.serving.cache import LEAST_CACHE, BlockCache
 from streamvault.serving.root import groups_in_memory
@@ -39,6 +40,11 @@ def part_of(vault: Vault) -> ArchivedPart:
     archive = archive_of(vault.root)
     layout, row = next(archive.history().ranges(SegmentId(0, 0)))
     return ArchivedPart.all_of(archive.address, layout, row)
+
+
+def spot_of(served: ServedArchive, segment: SegmentId, offset: int) -> Spot:
+    key, page = served.page(served.now, segment, offset)
+    return served.now.spot(key, page.result(10) if isinstance(page, Future) else page, segment, offset)
 
 
 @pytest.mark.parametrize(("layout", "compress"), [("events", ""), ("chunks", ""), ("chunks", "zstd")])
@@ -153,7 +159,7 @@ def test_a_gap_is_an_error_and_no_truncation(vault: Vault, tmp_path: Any) -> Non
     cache = BlockCache(LEAST_CACHE)
     served = ServedArchive(forged.archive, cache)
     with pytest.raises(Failed, match="the archive has a gap from 0 to"):
-        served.begin(served.now, SegmentId(0, 0), 0)
+        spot_of(served, SegmentId(0, 0), 0)
     with pytest.raises(NoSuchSegment):
         served.now.info(SegmentId(3, 3))
     cache.close()
