@@ -6,7 +6,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import TypeVar
@@ -178,8 +178,7 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         unfinished, plan_notes = _find_plan(source, history.generation + 1)
     history = History([_with_noted_blocks(source, listing, one) for one in history.generations])
     extra = source.stable(lambda now: list(extra_chunks(source, now, under_way)))
-    tasks = range_tasks(history, source.address, extra, share=share, seed=seed, checksums=checksums)
-    ranges = [replace(task, blocks=share == 1) for task in tasks]
+    ranges = range_tasks(history, source.address, extra, share=share, seed=seed, checksums=checksums, blocks=share == 1)
     if generation is not None:
         note = f"only generation {history.generation} was checked; strays were not searched for"
         return _Scope(history, ranges, (note,), state)

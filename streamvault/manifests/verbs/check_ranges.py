@@ -188,7 +188,7 @@ class CheckResult:
         )
 
 
-def range_tasks(
+def range_tasks(  # noqa: PLR0913  (what a check has options for)
     history: History,
     address: PlaceAddress,
     extra: Iterable[Range],
@@ -196,6 +196,7 @@ def range_tasks(
     share: float,
     seed: int,
     checksums: bool = False,
+    blocks: bool = False,
 ) -> list[RangesTask]:
     """Divide the check of generations into tasks.
 
@@ -206,6 +207,7 @@ def range_tasks(
         share: share of the ranges to read, from 0 to 1; at least one range if it is above 0.
         seed: chooses the ranges to read.
         checksums: whether to compare the checksums that the store keeps.
+        blocks: whether to return the checksums of blocks of ranges that are read and have none.
     """
     known = by_segment(extra)
     tasks: list[RangesTask] = []
@@ -216,7 +218,7 @@ def range_tasks(
             for first in range(0, len(rows), size):
                 some = tuple(rows[first : first + size])
                 keys = keys_of(row for row in found if some[0].start <= row.start < some[-1].end)
-                tasks.append(RangesTask(address, layout, some, (False,) * len(some), keys, checksums))
+                tasks.append(RangesTask(address, layout, some, (False,) * len(some), keys, checksums, blocks))
     return _choose(tasks, share, seed)
 
 
