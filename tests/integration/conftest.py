@@ -19,6 +19,7 @@ from testkit.servers.java_client import JavaClient
 from testkit.servers.pravega import PravegaServer
 from testkit.servers.pravega_security import ADMIN
 from testkit.servers.s3 import S3Server
+from testkit.small_archives import Vault
 from testkit.streams import make_stream
 from tests.conftest import absent
 
@@ -169,3 +170,20 @@ class Place:
 def place(here: Site, minio: S3Server, bucket: str) -> Place:
     source = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
     return Place(here.server, here.store, source, minio, bucket)
+
+
+@pytest.fixture
+def vault_in_glue(
+    tmp_path: Path,
+    bucket_name: str,
+    minio: S3Server,
+    moto_s3: S3Server,
+    use_s3: Callable[[S3Server], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Vault:
+    """A stream whose archive and tables are in a bucket of MinIO; the catalog ``glue`` is moto's, which Trino reads."""
+    use_s3(minio)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", moto_s3.endpoint)
+    vault = Vault(tmp_path, f"s3://{minio.make_bucket(bucket_name)}/lake")
+    vault.create()
+    return vault

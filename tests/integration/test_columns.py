@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,6 @@ class Grown:
 
     vault: Vault
     trino: TrinoServer
-    bucket: str
     database: str
     kind: str
 
@@ -75,22 +73,8 @@ class Grown:
 
 
 @pytest.fixture(params=["iceberg", "parquet"])
-def grown(
-    request: pytest.FixtureRequest,
-    minio: S3Server,
-    moto_s3: S3Server,
-    trino: TrinoServer,
-    use_s3: Callable[[S3Server], None],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    bucket_name: str,
-) -> Grown:
-    use_s3(minio)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", moto_s3.endpoint)
-    bucket = minio.make_bucket(bucket_name)
-    vault = Vault(tmp_path, f"s3://{bucket}/lake")
-    vault.create()
-    return Grown(vault, trino, bucket, f"grown_{uuid.uuid4().hex[:8]}", request.param)
+def grown(request: pytest.FixtureRequest, vault_in_glue: Vault, trino: TrinoServer) -> Grown:
+    return Grown(vault_in_glue, trino, f"grown_{uuid.uuid4().hex[:8]}", request.param)
 
 
 def expected() -> list[list[Any]]:
@@ -106,7 +90,7 @@ def test_table_that_grew_through_six_schemas_is_one(grown: Grown, minio: S3Serve
     catalog = "iceberg" if grown.kind == "iceberg" else "hive"
     done: set[str] = set()
     if grown.kind == "parquet":
-        where = f"s3://{grown.bucket}/by-hand"
+        where = f"{grown.vault.root}/by-hand"
         grown.trino.query(f"CREATE SCHEMA own.{grown.database}_by_hand WITH (location = '{where}')")
     for number in range(len(SCHEMAS)):
         grown.hand_off(number)

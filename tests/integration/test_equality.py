@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +13,6 @@ from streamvault.lake.table import ERROR, arrow_type
 from streamvault.sources.schemas import RegistryGroup
 from testkit.java_deserializers import JavaDeserializers, java_deserializers, of_trino
 from testkit.servers.availability import Unavailable
-from testkit.servers.s3 import S3Server
 from testkit.servers.schema_registry import SchemaRegistryServer
 from testkit.servers.trino import TrinoServer
 from testkit.small_archives import Vault
@@ -58,27 +56,24 @@ def test_fields_are_what_java_reads_with_the_newest_schema(java: JavaDeserialize
 def test_rows_that_trino_reads_are_what_java_reads(
     java: JavaDeserializers,
     schema_registry: SchemaRegistryServer,
-    minio: S3Server,
-    moto_s3: S3Server,
+    vault_in_glue: Vault,
     trino: TrinoServer,
-    use_s3: Callable[[S3Server], None],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    bucket_name: str,
     kind: str,
     seed: int,
     fields: int,
 ) -> None:
-    use_s3(minio)
-    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", moto_s3.endpoint)
-    vault = Vault(tmp_path, f"s3://{minio.make_bucket(bucket_name)}/lake")
-    vault.create()
     name = f"equal_{uuid.uuid4().hex[:8]}"
     history = java.history(kind, seed, fields, registry=schema_registry.uri, group=name)
-    vault.add(*history.payloads)
+    vault_in_glue.add(*history.payloads)
     # a name of its own, as this Trino keeps footers of Parquet files of the same key in another bucket
-    options = {"root": vault.root, "table": f"{name}.{name}", "catalog": "glue", "master": "inline", "group": name}
-    write_table(vault.uri(), decode="registry", registry=schema_registry.uri, **options)
+    options = {
+        "root": vault_in_glue.root,
+        "table": f"{name}.{name}",
+        "catalog": "glue",
+        "master": "inline",
+        "group": name,
+    }
+    write_table(vault_in_glue.uri(), decode="registry", registry=schema_registry.uri, **options)
     columns, *_ = columns_of(RegistryGroup(schema_registry.uri, name).noted())
     kinds = {column.field: arrow_type(column.type) for column in columns}
     names = ", ".join(f'"{column.column}"' for column in columns)

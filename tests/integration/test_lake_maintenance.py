@@ -104,14 +104,9 @@ class Tended:
 
 
 @pytest.fixture
-def tended(
-    tmp_path: Path, bucket_name: str, minio: S3Server, use_s3: Callable[[S3Server], None]
-) -> Callable[[str], Tended]:
+def tended(vault_in_glue: Vault, bucket_name: str) -> Callable[[str], Tended]:
     """A function that makes the table, empty, in a catalog."""
-    use_s3(minio)
-    vault = Vault(tmp_path, f"s3://{minio.make_bucket(bucket_name)}")
-    vault.create()
-    return lambda catalog: Tended(vault, catalog, f"{bucket_name.replace('-', '_')}.t")
+    return lambda catalog: Tended(vault_in_glue, catalog, f"{bucket_name.replace('-', '_')}.t")
 
 
 @pytest.mark.parametrize("catalog", ["glue", "rest"])
@@ -120,10 +115,7 @@ def test_trino_tends_a_table(
     tended: Callable[[str], Tended],
     catalog: str,
     trino: TrinoServer,
-    moto_s3: S3Server,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", moto_s3.endpoint)
     if catalog == "rest":
         rest: IcebergRestServer = request.getfixturevalue("iceberg_rest")
         trino.add_rest_catalog("tended", rest.uri)
