@@ -413,7 +413,9 @@ def read_back(
     wanted = (number for number in listing.unchecked if only is None or number in only)
     done: dict[int, int] = {}
     for number in wanted:
-        one = archive.stable(partial(_read_one, archive, runner_of, progress, number))
+        read = partial(_read_one, archive, runner_of, progress, number)
+        # not listed again each time: what has expired or was merged meanwhile fails, or its mark has no effect
+        listing, one = archive.stable(read, listing)
         if one is not None:
             done[number] = sum(map(len, one.rows.values()))
             if seen is not None:
@@ -445,19 +447,15 @@ def _read_one(
     progress: Progress,
     number: int,
     listing: Listing,
-) -> Generation | None:
+) -> tuple[Listing, Generation | None]:
     """Read one generation back, mark it and return it; None if it has expired or was merged with others meanwhile."""
     span = listing.holder(number)
     if span is None or span.last != number:
-        return None
-    state = state_of(archive)
-    extra = list(extra_chunks(archive, listing, merges_under_way(archive)))
+        return listing, None
     generation = archive.load_span(span)
-    tasks = range_tasks(History([generation]), archive.address, extra, share=1.0, seed=0)
+    tasks = range_tasks(History([generation]), archive.address, (), share=1.0, seed=0)
     progress.begin(f"reading back generation {number}", generation.manifest.bytes)
     total = CheckResult.sum_of(run_checks(runner_of(), check_ranges, tasks, progress) if tasks else [])
-    if total.found and state_of(archive) != state:  # generations were merged or expired meanwhile: try again
-        return _read_one(archive, runner_of, progress, number, archive.listing())
     if total.found:
         more = f" (and {total.found - 1} more findings)" if total.found > 1 else ""
         (first,) = damage_reports(History([generation]), total.findings[:1])
@@ -467,4 +465,4 @@ def _read_one(
             todo="Run 'streamvault check --read-data' on the archive.",
         )
     mark_checked(archive.store, generation)
-    return generation
+    return listing, generation

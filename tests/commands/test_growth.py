@@ -1,0 +1,101 @@
+"""How the number of requests grows with the generations of an archive, by counting them: never faster than these do.
+
+A page of a listing has a few keys here, so that a command that lists once for each generation is seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from streamvault import rotate_stream
+from streamvault.manifests.verbs.costs import Requests
+from testkit.small_archives import RANGE_SIZE, Vault, a_root, contents, objects_of
+from tests import metered
+from tests.counting import counted
+
+FEW, MANY = 3, 12
+RECORDS = 4
+"""Objects in `_manifest/` for a generation, at most: its manifest, index, mark and checksums of blocks."""
+PAGE = 8
+"""Keys of a page of a listing, instead of a thousand."""
+
+
+@dataclass(frozen=True)
+class Archives:
+    """A stream of some generations, and the objects of its archive, from which each test makes one of its own."""
+
+    vault: Vault
+    objects: Mapping[str, bytes]
+
+    def copy(self) -> Vault:
+        root = a_root()
+        for key, data in self.objects.items():
+            objects_of(root).put(key, data)
+        return Vault(self.vault.folder, root)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Archives]:
+    found = {}
+    for generations in (FEW, MANY):
+        vault = Vault(tmp_path_factory.mktemp("streams"))
+        vault.create()
+        for number in range(generations):
+            vault.add(b"%03d" % number * 100)
+            vault.export("chunks")
+        found[generations] = Archives(vault, contents(vault.root))
+    return found
+
+
+Run = Callable[[Vault], object]
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, archives: Archives, run: Run, before: Run | None) -> Requests:
+    vault = archives.copy()
+    if before is not None:
+        before(vault)
+    monkeypatch.setattr(metered, "PAGE", PAGE)
+    with counted(monkeypatch) as requests:
+        run(vault)
+    return requests[0]
+
+
+def rotate(vault: Vault, **options: object) -> None:
+    rotate_stream(vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, master="inline", **options)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command, and what it needs at most for each generation more.
+
+    Attributes:
+        run: the command.
+        each: GET and HEAD requests, LIST requests but for `listings`, and PUT requests for each generation.
+        listings: how often it lists all manifests.
+        before: what is run before it.
+    """
+
+    run: Run
+    each: Requests
+    listings: int
+    before: Run | None = None
+
+
+CASES = {
+    "first rotate": Case(rotate, Requests(puts=1, lists=1, gets=3), listings=8),
+    "rotate again": Case(rotate, Requests(), listings=8, before=rotate),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_requests_for_each_generation(made: dict[int, Archives], monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+    few, many = (measured(monkeypatch, made[number], case.run, case.before) for number in (FEW, MANY))
+    more = MANY - FEW
+    pages = case.listings * math.ceil(more * RECORDS / PAGE)
+    assert many.puts - few.puts <= case.each.puts * more
+    assert many.gets - few.gets <= case.each.gets * more
+    assert many.lists - few.lists <= case.each.lists * more + pages
