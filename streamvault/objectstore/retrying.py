@@ -1,4 +1,4 @@
-"""Wrappers of object stores: one retries, one counts requests and bytes."""
+"""Retries of requests to object stores; wrappers of these: one retries, one counts requests."""
 
 from __future__ import annotations
 
@@ -35,31 +35,89 @@ T = TypeVar("T")
 
 _NOT_ASKED = nullcontext()
 
+RETRY_SECONDS = 60.0
+"""How long a request is retried while the server is busy or unreachable."""
+
 FIRST_WAIT = 0.2
 LONGEST_WAIT = 5.0
 FIRST_CONTACT = 10.0
 """Seconds of retries for a server that has never answered; it is probably the wrong address."""
 
 
-class RetryingStore(ObjectStore):
+class Retries:
     """Retries requests that fail with `ObjectStoreUnavailable` (throttling, 5xx, lost connections), with full jitter.
 
+    Whatever asks an object store does so through one, so that all requests wait alike.
+
     Args:
-        store: the wrapped store.
         total_seconds: total retry time; the last attempt may run past it. A server that has never answered gets at most
             10 seconds.
         reach: called after the first failure of a server that has never answered; may raise a better error. None for
             nothing.
+        answered: whether the server has answered already, to another part of the process or of the run.
     """
 
     def __init__(
-        self, store: ObjectStore, *, total_seconds: float = 60.0, reach: Callable[[], None] | None = None
+        self, total_seconds: float = RETRY_SECONDS, reach: Callable[[], None] | None = None, *, answered: bool = False
+    ) -> None:
+        self.answered = answered
+        self._total = total_seconds
+        self._reach = reach
+
+    def __call__(self, attempt: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+        """Return what a request returns. ``again`` are its further attempts; None for the same as the first.
+
+        The first one is made without the machinery, which few requests need.
+        """
+        with S3:
+            try:
+                result = attempt()
+            except ObjectStoreUnavailable as error:
+                result = self.again(error, again or attempt)
+            except Problem as error:
+                self.check_reach(error)
+                self.answered = True
+                raise
+            self.answered = True
+            return result
+
+    def check_reach(self, error: Problem) -> None:
+        """Raise a better error than one that may come from a server of another protocol."""
+        if self._reach and not self.answered and type(error) in {ObjectStoreError, ObjectStoreUnavailable}:
+            self._reach()
+
+    def again(self, first: ObjectStoreUnavailable, attempt: Callable[[], T]) -> T:
+        """Retry until success or timeout. The failure that led here counts as the first attempt."""
+        began = time.monotonic()
+        if isinstance(first, NoSuchHost) and not self.answered:
+            raise first
+        self.check_reach(first)
+        known = self.answered or isinstance(first, ServerBusy)
+        failed: list[ObjectStoreUnavailable] = [first]
+
+        def tried() -> T:
+            S3.failed()
+            if failed:
+                raise failed.pop()
+            return attempt()
+
+        stop = stop_before_delay(self._total if known else min(self._total, FIRST_CONTACT))
+        try:
+            return attempts(is_transient, stop, first=FIRST_WAIT, longest=LONGEST_WAIT)(tried)
+        except ObjectStoreUnavailable as error:
+            took = time.monotonic() - began
+            raise type(error)(f"{error.what}, gave up after {took:.0f} s", where=error.where, todo=error.todo) from None
+
+
+class RetryingStore(ObjectStore):
+    """Makes all requests to the wrapped store with `Retries`, whose arguments are ``total_seconds`` and ``reach``."""
+
+    def __init__(
+        self, store: ObjectStore, *, total_seconds: float = RETRY_SECONDS, reach: Callable[[], None] | None = None
     ) -> None:
         self.uri = store.uri
         self._store = store
-        self._total = total_seconds
-        self._reach = reach
-        self._answered = False
+        self._call = Retries(total_seconds, reach)
 
     def put(self, key: str, data: bytes | memoryview) -> None:
         """See `ObjectStore.put`. An attempt whose answer was lost may have succeeded, so an identical object counts."""
@@ -108,12 +166,12 @@ class RetryingStore(ObjectStore):
                     entry = next(entries, None)
             except ObjectStoreUnavailable as error:
                 with S3:
-                    entries, entry = self._again(error, partial(self._resume, prefix, last))
+                    entries, entry = self._call.again(error, partial(self._resume, prefix, last))
             except Problem as error:
-                self._check_reach(error)
+                self._call.check_reach(error)
                 raise
             asked = _NOT_ASKED
-            self._answered = True
+            self._call.answered = True
             if entry is None:
                 return
             yield entry
@@ -126,20 +184,6 @@ class RetryingStore(ObjectStore):
     def delete(self, keys: Sequence[str]) -> None:
         """See `ObjectStore.delete`."""
         self._call(partial(self._store.delete, keys))
-
-    def _call(self, attempt: Callable[[], T], again: Callable[[], T] | None = None) -> T:
-        """Make the first attempt without the retry machinery, which few requests need."""
-        with S3:
-            try:
-                result = attempt()
-            except ObjectStoreUnavailable as error:
-                result = self._again(error, again or attempt)
-            except Problem as error:
-                self._check_reach(error)
-                self._answered = True
-                raise
-            self._answered = True
-            return result
 
     def _put_again(self, key: str, data: bytes | memoryview) -> None:
         try:
@@ -162,33 +206,6 @@ class RetryingStore(ObjectStore):
     def _resume(self, prefix: str, last: str) -> tuple[Iterator[ObjectInfo], ObjectInfo | None]:
         entries = self._store.list(prefix, last)
         return entries, next(entries, None)
-
-    def _check_reach(self, error: Problem) -> None:
-        """Raise a better error than one that may come from a server of another protocol."""
-        if self._reach and not self._answered and type(error) in {ObjectStoreError, ObjectStoreUnavailable}:
-            self._reach()
-
-    def _again(self, first: ObjectStoreUnavailable, attempt: Callable[[], T]) -> T:
-        """Retry until success or timeout. The failure that led here counts as the first attempt."""
-        began = time.monotonic()
-        if isinstance(first, NoSuchHost) and not self._answered:
-            raise first
-        self._check_reach(first)
-        known = self._answered or isinstance(first, ServerBusy)
-        failed: list[ObjectStoreUnavailable] = [first]
-
-        def tried() -> T:
-            S3.failed()
-            if failed:
-                raise failed.pop()
-            return attempt()
-
-        stop = stop_before_delay(self._total if known else min(self._total, FIRST_CONTACT))
-        try:
-            return attempts(is_transient, stop, first=FIRST_WAIT, longest=LONGEST_WAIT)(tried)
-        except ObjectStoreUnavailable as error:
-            took = time.monotonic() - began
-            raise type(error)(f"{error.what}, gave up after {took:.0f} s", where=error.where, todo=error.todo) from None
 
 
 class CountedStore:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 from urllib.parse import quote
 
 from streamvault.common.errors import Usage
+from streamvault.objectstore.retrying import RETRY_SECONDS
 from streamvault.objectstore.store import ColdStorage, InvalidRoot, ObjectLocks, ObjectStore, is_path
 
 
@@ -128,9 +129,6 @@ _FOR_TESTS = {"memory"}
 _NOT_A_ROOT = "not a root URI"
 _A_STREAM = re.compile(r"(pravega(\+tls)?|local)://", re.IGNORECASE)
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d+(/|$)", re.ASCII)
-
-RETRY_SECONDS = 60.0
-"""How long a request is retried while the server is busy or unreachable."""
 
 TIMEOUT_SECONDS = 30.0
 """How long a server may be silent during a request."""

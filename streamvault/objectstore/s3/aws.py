@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import botocore.session
 from botocore.config import Config
@@ -16,6 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTT
 from botocore.loaders import Loader, create_loader
 from obstore.auth.boto3 import Boto3CredentialProvider
 
+from streamvault.objectstore.retrying import Retries
 from streamvault.objectstore.s3.access import ADDRESSING_STYLE, DEFAULT_REGION, S3Access, StaticKeys, read_bundle
 from streamvault.objectstore.s3.errors import TRANSIENT_CODES, TRANSIENT_STATUS
 from streamvault.objectstore.store import (
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 # they expire, so the ones it returns are valid for at least that long.
 CREDENTIALS_LIFE = timedelta(minutes=9)
 MAX_CONNECTIONS = 32
+
+T = TypeVar("T")
 
 
 def resolve_access(bucket: str) -> S3Access:
@@ -203,6 +206,16 @@ def named_errors(action: str, where: str, permission: str = "") -> Iterator[None
         if code in _MISSING:
             raise NoSuchObject("no such object", where=where) from None
         raise ObjectStoreError(f"the server refused to {action} ({code})", where=where) from None
+
+
+def ask(retries: Retries, request: Callable[[], T], action: str, where: str, permission: str = "") -> T:
+    """Return what a request by botocore returns, retried like any other request; errors as for `named_errors`."""
+
+    def attempt() -> T:
+        with named_errors(action, where, permission):
+            return request()
+
+    return retries(attempt)
 
 
 def code_of(error: ClientError | BotoCoreError) -> str:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from streamvault.objectstore.retrying import Retries
 from streamvault.objectstore.s3.access import ARCHIVE_CLASSES
-from streamvault.objectstore.s3.aws import code_of, named_errors, open_client
+from streamvault.objectstore.s3.aws import ask, code_of, open_client
 from streamvault.objectstore.store import ColdStorage, Lock, ObjectLocks, StoredObject, Tier, Warmth
 from streamvault.objectstore.uri import RootAddress
 
@@ -43,6 +45,7 @@ class BucketColdStorage(ColdStorage):
         self._bucket = address.place
         self._base = f"{address.prefix}/" if address.prefix else ""
         self._client = open_client(address.access) if client is None else client
+        self._retries = Retries(answered=True)
 
     def objects(self, folder: str, after: str, stop: str, *, first_page: bool = False) -> Iterator[StoredObject]:
         """See `ColdStorage.objects`."""
@@ -50,14 +53,15 @@ class BucketColdStorage(ColdStorage):
         with ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="head") as threads:
             token: dict[str, Any] = {"StartAfter": self._base + after}
             while True:
-                with named_errors("list", where):
-                    page = self._client.list_objects_v2(
-                        Bucket=self._bucket,
-                        Prefix=self._base + folder,
-                        OptionalObjectAttributes=["RestoreStatus"],
-                        MaxKeys=PAGE,
-                        **token,
-                    )
+                request = partial(
+                    self._client.list_objects_v2,
+                    Bucket=self._bucket,
+                    Prefix=self._base + folder,
+                    OptionalObjectAttributes=["RestoreStatus"],
+                    MaxKeys=PAGE,
+                    **token,
+                )
+                page = ask(self._retries, request, "list", where)
                 entries = [e for e in page.get("Contents", []) if e["Key"] < self._base + stop]
                 yield from threads.map(self._look, entries)
                 if first_page or len(entries) < len(page.get("Contents", [])) or not page.get("IsTruncated"):
@@ -75,8 +79,8 @@ class BucketColdStorage(ColdStorage):
 
     def _ask_head(self, key: str) -> Warmth:
         """Query an object whose listing does not tell (https://docs.aws.amazon.com/AmazonS3/latest/API: HeadObject)."""
-        with named_errors("inspect", f"s3://{self._bucket}/{key}"):
-            head = self._client.head_object(Bucket=self._bucket, Key=key)
+        request = partial(self._client.head_object, Bucket=self._bucket, Key=key)
+        head = ask(self._retries, request, "inspect", f"s3://{self._bucket}/{key}")
         asked = head.get("Restore", "")
         if 'ongoing-request="true"' in asked:
             return "coming"
@@ -96,14 +100,17 @@ class BucketColdStorage(ColdStorage):
         request: Any = {"GlacierJobParameters": {"Tier": tier}}
         if one.class_name in ARCHIVE_CLASSES:
             request["Days"] = days  # INTELLIGENT_TIERING objects are restored permanently
-        with named_errors("restore", f"{self.uri}/{one.key}"):
+
+        def restore() -> bool:
             try:
                 self._client.restore_object(Bucket=self._bucket, Key=self._base + one.key, RestoreRequest=request)
             except ClientError as error:
                 if code_of(error) != "RestoreAlreadyInProgress":
                     raise
                 return False
-        return True
+            return True
+
+        return ask(self._retries, restore, "restore", f"{self.uri}/{one.key}")
 
 
 _NO_LOCKS_HERE = {"MethodNotAllowed", "NotImplemented", "ObjectLockConfigurationNotFoundError"}
@@ -116,8 +123,9 @@ _NOT_LOCKED = {"404", "NoSuchKey", "NoSuchObjectLockConfiguration", "NoSuchVersi
 class BucketLocks(ObjectLocks):
     """The locks of objects below a root whose bucket has Object Lock. Created by `open_locks`."""
 
-    def __init__(self, address: RootAddress, client: Any) -> None:
+    def __init__(self, address: RootAddress, client: Any, retries: Retries) -> None:
         self._client = client
+        self._retries = retries
         self._bucket = address.place
         self._base = f"{address.prefix}/" if address.prefix else ""
         self._uri = address.uri
@@ -152,28 +160,34 @@ class BucketLocks(ObjectLocks):
         return _retention(key, answer.get("ObjectLockMode"), answer.get("ObjectLockRetainUntilDate"))
 
     def _ask(self, operation: str, permission: str, key: str) -> dict[str, Any]:
-        with named_errors("read locks", f"{self._uri}/{key}", permission):
+        def request() -> dict[str, Any]:
             try:
                 answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, Key=self._base + key)
             except ClientError as error:
                 if code_of(error) in _NOT_LOCKED:
                     return {}
                 raise
-        return answer
+            return answer
+
+        return ask(self._retries, request, "read locks", f"{self._uri}/{key}", permission)
 
 
 def open_locks(address: RootAddress) -> BucketLocks | None:
     """See `Scheme.open_locks`. Sends one request."""
-    client = open_client(address.access)
-    with named_errors("read locks", f"s3://{address.place}", "s3:GetBucketObjectLockConfiguration"):
+    client, retries = open_client(address.access), Retries(answered=True)
+
+    def request() -> dict[str, Any]:
         try:
-            answer = client.get_object_lock_configuration(Bucket=address.place)
+            answer: dict[str, Any] = client.get_object_lock_configuration(Bucket=address.place)
         except ClientError as error:
             if code_of(error) in _NO_LOCKS_HERE:
-                return None
+                return {}
             raise
+        return answer
+
+    answer = ask(retries, request, "read locks", f"s3://{address.place}", "s3:GetBucketObjectLockConfiguration")
     enabled = answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled"
-    return BucketLocks(address, client) if enabled else None
+    return BucketLocks(address, client, retries) if enabled else None
 
 
 def _retention(key: str, mode: str | None, until: datetime | None) -> Lock | None:

@@ -9,15 +9,24 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import BoundedSemaphore
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from streamvault.objectstore.bulk import in_order
+from streamvault.objectstore.retrying import Retries
 from streamvault.objectstore.s3.access import S3Access
-from streamvault.objectstore.s3.aws import MAX_CONNECTIONS, code_of, named_errors, open_client, shared_client
+from streamvault.objectstore.s3.aws import (
+    MAX_CONNECTIONS,
+    ask,
+    code_of,
+    named_errors,
+    open_client,
+    shared_client,
+    unavailable,
+)
 from streamvault.objectstore.s3.errors import SPOILED_CODES
 from streamvault.objectstore.store import AlreadyExists, KeptChecksums, ObjectStoreError, ServerBusy
 
@@ -45,24 +54,23 @@ def upload(
         AlreadyExists: the key is taken.
         ObjectStoreError: as `objectstore.s3.aws.named_errors`.
     """
-    client, where = shared_client(access), f"s3://{bucket}/{key}"
+    client, where, retries = shared_client(access), f"s3://{bucket}/{key}", Retries(answered=True)
     place = {"Bucket": bucket, "Key": key}
     kind = {"ChecksumAlgorithm": "SHA256"} if access.checksum else {}
-    with named_errors("put", where):
-        begun = client.create_multipart_upload(**place, **kind, **options)
+    begun = ask(retries, partial(client.create_multipart_upload, **place, **kind, **options), "put", where)
     place["UploadId"] = begun["UploadId"]
 
     def send(part: tuple[int, bytearray]) -> dict[str, Any]:
         number, data = part
         text = base64.b64encode(hashlib.sha256(data).digest()).decode() if kind else ""
         proof = {"ChecksumSHA256": text} if kind else {}
-        with named_errors("put", where):
-            answer = client.upload_part(**place, PartNumber=number, Body=data, **proof)
+        request = partial(client.upload_part, **place, PartNumber=number, Body=data, **proof)
+        answer = ask(retries, request, "put", where)
         return {"PartNumber": number, "ETag": answer["ETag"], **proof}
 
     try:
         sent = list(in_order(_parts(blocks), send, lambda part: len(part[1]), PARTS, PARTS * PART_BYTES))
-        _complete(client, place, sent, where)
+        ask(retries, partial(_complete, client, place, sent, where), "put", where)
     except BaseException:
         with suppress(ClientError, BotoCoreError):
             client.abort_multipart_upload(**place)
@@ -70,24 +78,25 @@ def upload(
 
 
 def _complete(client: Any, place: dict[str, str], parts: list[dict[str, Any]], where: str) -> None:
-    with named_errors("put", where):
-        try:
-            client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
-        except ClientError as error:
-            code = code_of(error)
-            # An attempt with a lost response may have completed it: then the upload is gone and the object exists.
-            if code in _TAKEN or (code in _GONE and _is_there(client, place)):
-                raise AlreadyExists("the object exists", where=where) from None
-            if code in _CONFLICT:
-                what = "another upload of the same object was completed at the same time"
-                raise ServerBusy(what, where=where, todo="Run the same command again.") from None
-            raise
+    try:
+        client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+    except ClientError as error:
+        code = code_of(error)
+        # An attempt with a lost response may have completed it: then the upload is gone and the object exists.
+        if code in _TAKEN or (code in _GONE and _is_there(client, place)):
+            raise AlreadyExists("the object exists", where=where) from None
+        if code in _CONFLICT:
+            what = "another upload of the same object was completed at the same time"
+            raise ServerBusy(what, where=where, todo="Run the same command again.") from None
+        raise
 
 
 def _is_there(client: Any, place: dict[str, str]) -> bool:
     try:
         client.head_object(Bucket=place["Bucket"], Key=place["Key"])
-    except (ClientError, BotoCoreError):
+    except ClientError as error:
+        if unavailable(error, "put", "") is not None:
+            raise
         return False
     return True
 
