@@ -203,11 +203,14 @@ class SegmentServer:
         if found is None:
             raise NoSuchSegment("no such segment", where=name)
         archive, segment = found
-        lacking: tuple[type[Problem], ...] = (Damaged, NoSuchArchive)
-        if self._live is not None:
-            if (block := await self._live_block(self._live, segment, offset)) is not None:
-                return block[:length]
-            lacking = (*lacking, Failed)
+        block = None if self._live is None else await self._live_block(self._live, segment, offset)
+        if block is None:
+            block = await self._archived(archive, segment, offset)
+        return block[:length]
+
+    async def _archived(self, archive: ServedArchive, segment: SegmentId, offset: int) -> memoryview:
+        """Return what the archive has from an offset on, to the end of a block; errors as for `read`."""
+        lacking = (Damaged, NoSuchArchive) if self._live is None else (Damaged, NoSuchArchive, Failed)
         while True:
             now = archive.now
             try:
@@ -226,7 +229,7 @@ class SegmentServer:
                         raise self._live.lacks(segment, offset) from None
                     raise
                 continue
-            return block[spot.inside : spot.inside + length]
+            return block[spot.inside :]
 
     async def _live_block(self, live: LiveStream, segment: SegmentId, offset: int) -> memoryview | None:
         """Return what the live stream has from an offset on; None if it has truncated that."""
