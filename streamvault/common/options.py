@@ -364,14 +364,20 @@ TEXTS = PlainValidator(_texts)
 """The validator of an option that is several texts: any iterable of them, made a tuple."""
 
 
-def load_file(name: str, option: str, todo: str = "") -> str:
+def load_file(name: str, option: str, todo: str = "", *, kind: Callable[[bytes], str] = bytes.decode) -> str:
     """Read a text file that an option names.
+
+    Args:
+        name: the file.
+        option: the option, for messages.
+        todo: what to do if it cannot be read.
+        kind: makes a text of the content; UTF-8 if not given.
 
     Raises:
         Usage: it cannot be read.
     """
     try:
-        return Path(name).read_text(encoding="utf-8")
+        return kind(Path(name).read_bytes())
     except (OSError, ValueError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         raise Usage(f"{option} cannot be read", where=f"{name}: {reason}", todo=todo) from None

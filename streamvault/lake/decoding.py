@@ -5,6 +5,7 @@ An event decodes the same whatever stands beside it.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from functools import lru_cache
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from streamvault.lake.csv_payloads import CsvPayloads
 from streamvault.lake.framing import FramedPayloads, with_hints
 from streamvault.lake.json_payloads import JsonPayloads
 from streamvault.lake.payloads import PayloadParser, also, as_time, convert_each, not_times
+from streamvault.lake.protobuf_payloads import IndexedMessages, ProtobufPayloads
 from streamvault.lake.registry import RegisteredPayloads
 from streamvault.lake.reports import ERROR
 from streamvault.lake.table import EVENT_TIME, MAX_TEXT, TableColumn, TableOptions, arrow_type, misfit
@@ -45,6 +47,11 @@ def _record_parser(options: TableOptions) -> PayloadParser | None:
         return JsonPayloads(options.columns)
     if options.decode == "csv":
         return CsvPayloads(options.columns)
+    if options.decode == "protobuf":
+        schema, newest = b64decode(options.avro), b64decode(options.reader)
+        messages = ProtobufPayloads(schema, options.message, options.columns, newest)
+        is_indexed = options.framing == "confluent"
+        return IndexedMessages(schema, options.message, messages) if is_indexed else messages
     if options.decode == "avro":
         kind = FramedAvro if options.framing == "avro" else AvroPayloads
         return kind(options.avro, options.columns, options.reader)

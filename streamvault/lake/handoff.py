@@ -243,11 +243,13 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
             ``pravega+tls://…`` or ``local:///FOLDER/SCOPE/STREAM``, of which no archive is made.
         table: ``[DATABASE.]NAME``; None for the names of the scope and the stream, in plain letters.
         format: ``"iceberg"`` (the default of a new table) or ``"parquet"``, partitioned as in Hive.
-        decode: ``"json"``, ``"csv"``, ``"avro"``, ``"registry"`` or ``"none"``.
+        decode: ``"json"``, ``"csv"``, ``"avro"``, ``"protobuf"``, ``"registry"`` or ``"none"``.
         framing: the header that each payload has before its record: ``"pravega"``, ``"confluent"``, ``"avro"`` or
             ``"none"``.
-        schema: JSON text: ``{"field": "type"}`` with Hive types in the order of the fields, or an Avro schema; None to
-            infer the columns of JSON and CSV from a sample. Of an existing table, the fields that are new.
+        schema: JSON text: ``{"field": "type"}`` with Hive types in the order of the fields, or an Avro schema; of
+            Protobuf a descriptor set, or the answer of Confluent's registry with ``format=serialized``, in base64;
+            None to infer the columns of JSON and CSV from a sample. Of an existing table, the fields that are new.
+        message: full name of the payloads' message in a schema of Protobuf; None for the first of its (last) file.
         event_time: the field (dots for nested ones) for a column ``event_time``: ``FIELD`` or ``FIELD:UNIT``, with the
             unit of numbers: s, ms (the default), us or ns.
         catalog: ``glue``, ``rest:URI``, ``sql:URI`` or a name in PyIceberg's configuration; None registers nothing.

@@ -214,6 +214,29 @@ def spread(values: pa.Array, places: pa.Array) -> pa.Array:
     return values.take(_rows(places))
 
 
+def parsed_as(payloads: pa.Array, record: Callable[[bytes], bytes], records: PayloadParser) -> Parsed:
+    """Decode the records in payloads.
+
+    Args:
+        payloads: the payloads.
+        record: returns a payload's record, or raises `NotDecoded`.
+        records: parses them.
+    """
+    found: list[bytes] = []
+    reasons: list[str | None] = []
+    for payload in payloads.to_pylist():
+        try:
+            found.append(record(payload))
+            reasons.append(None)
+        except NotDecoded as error:
+            reasons.append(str(error))
+    texts = pa.array(reasons, pa.string())
+    places = texts.is_null()
+    parsed = records.parse(pa.array(found, pa.binary()))
+    columns = [spread(column, places) for column in parsed.columns]
+    return Parsed(columns, pc.coalesce(texts, spread(parsed.reasons, places)))
+
+
 def _rows(places: pa.Array) -> pa.Array:
     """Return, for each place, how many before it are true; null if it is not."""
     there = places.to_numpy(zero_copy_only=False)

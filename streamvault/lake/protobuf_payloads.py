@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import column_of
-from streamvault.lake.payloads import NotDecoded, Parsed, also, varint
+from streamvault.lake.payloads import NotDecoded, Parsed, PayloadParser, also, parsed_as, varint
 from streamvault.lake.table import Nesting, TableColumn, arrow_type, misfit, unfit
 
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -45,6 +49,49 @@ def protobuf_types(schema: bytes, message: str) -> dict[str, pa.DataType | None]
     """
     types = {field.name: _type_of(field) for field in _message(schema, message).fields}
     return {name: None if kind is None or unfit(kind) else kind for name, kind in types.items()}
+
+
+def declared_schema(text: str, message: str | None) -> tuple[bytes, str]:
+    """Return the file descriptor set that a caller's schema is, and the full name of the message in it.
+
+    Args:
+        text: in base64 a descriptor set, as protoc writes it, or the descriptor of one file, as Confluent's registry
+            returns it (``format=serialized``); or that registry's answer, which is JSON.
+        message: the message's full name; None for the first one of the (last) file.
+
+    Raises:
+        Usage: it is none of these, or has no message.
+    """
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet  # noqa: PLC0415
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+    from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415
+
+    with suppress(ValueError):
+        answer = json.loads(text)
+        text = str(answer["schema"]) if isinstance(answer, dict) and "schema" in answer else text
+    try:
+        data = b64decode("".join(text.split()), validate=True)
+        with suppress(DecodeError):
+            found = FileDescriptorSet.FromString(data)
+            if found.file and not UnknownFieldSet(found) and all(one.name for one in found.file):
+                return data, message or _first(found.file[-1])
+        file = FileDescriptorProto.FromString(data)
+    except (ValueError, DecodeError):
+        todo = (
+            "Give what protoc --include_imports --descriptor_set_out=FILE writes, or what Confluent's registry "
+            "returns for /schemas/ids/ID/schema?format=serialized."
+        )
+        raise Usage("the schema is not a descriptor of Protobuf", where=text[:80], todo=todo) from None
+    file.name = file.name or "schema.proto"
+    return FileDescriptorSet(file=[file]).SerializeToString(), message or _first(file)
+
+
+def _first(file: Any) -> str:
+    """Return the full name of the first message of a file."""
+    if not file.message_type:
+        raise Usage("the schema has no message", where=file.name)
+    name = file.message_type[0].name
+    return f"{file.package}.{name}" if file.package else name
 
 
 def _message(schema: bytes, message: str) -> Any:
@@ -171,6 +218,72 @@ class ProtobufPayloads:
             columns.append(made)
             reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, kind))
         return Parsed(columns, reasons)
+
+
+class IndexedMessages:
+    """A `lake.payloads.PayloadParser` of messages that follow their type's indexes, as Confluent's serializers write.
+
+    They are the places of the type and of those around it, each in the one around it or in the file: how many there
+    are, then each, as zigzag numbers of variable length; a single 0 is short for the file's first type.
+
+    Args:
+        schema: a file descriptor set.
+        message: the message's full name; others are not decoded.
+        records: parses the messages.
+
+    Raises:
+        Usage: as `protobuf_types`.
+    """
+
+    def __init__(self, schema: bytes, message: str, records: PayloadParser) -> None:
+        self._message, self._records = _message(schema, message), records
+
+    def parse(self, payloads: pa.Array) -> Parsed:
+        """See `PayloadParser.parse`."""
+        return parsed_as(payloads, self._record, self._records)
+
+    def _record(self, payload: bytes) -> bytes:
+        """Return a payload's message.
+
+        Raises:
+            NotDecoded: it has no indexes, or is of another type.
+        """
+        count, at = _index(payload, 0)
+        if count > len(payload):
+            raise NotDecoded("the indexes of the message are incomplete")
+        path = []
+        for _ in range(count):
+            index, at = _index(payload, at)
+            path.append(index)
+        types = [*_types_at(self._message.file, tuple(path) or (0,))]
+        mine = self._message.full_name
+        if not types:
+            raise NotDecoded(f"the schema has no message at {path or [0]}")
+        if {*types} != {mine}:
+            raise NotDecoded(f"a message {' or '.join(dict.fromkeys(types))}, not {mine}")
+        return payload[at:]
+
+
+def _index(payload: bytes, at: int) -> tuple[int, int]:
+    try:
+        value, at = varint(payload, at)
+    except NotDecoded:
+        raise NotDecoded("the indexes of the message are incomplete") from None
+    if value & 1:
+        raise NotDecoded("the indexes of the message are negative")
+    return value >> 1, at
+
+
+def _types_at(file: Any, path: tuple[int, ...]) -> Iterator[str]:
+    """Yield the full names of the types that indexes may stand for: some clients count the entries of maps as types."""
+    for counts_entries in (False, True):
+        types, found = [*file.message_types_by_name.values()], None
+        for index in path:
+            kinds = [one for one in types if counts_entries or not one.GetOptions().map_entry]
+            found = kinds[index] if index < len(kinds) else None
+            types = [] if found is None else [*found.nested_types]
+        if found is not None:
+            yield str(found.full_name)
 
 
 _WIDER = {("int32", "int64"), ("sint32", "sint64"), ("uint32", "uint64"), ("uint32", "int64"), ("string", "bytes")}

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import AvroPayloads, avro_types
 from streamvault.lake.compressed import expanded, of_gzip, of_snappy
 from streamvault.lake.framing import FramedPayloads, without_header
 from streamvault.lake.json_payloads import JsonPayloads, json_schema_types
-from streamvault.lake.payloads import NotDecoded, Parsed, PayloadParser, numbers, spread, texts
+from streamvault.lake.payloads import NotDecoded, Parsed, PayloadParser, numbers, parsed_as, texts
 from streamvault.lake.protobuf_payloads import ProtobufPayloads, protobuf_types
 from streamvault.lake.table import TableColumn, arrow_type, columns_for, hive_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
@@ -69,7 +68,7 @@ def left_out_warning(fields: Sequence[str]) -> tuple[str, ...]:
     if not fields:
         return ()
     few = ", ".join(fields[:5]) + (" …" if len(fields) > 5 else "")
-    return (f"fields with several types get no column, but stay in the payload: {few}",)
+    return (f"fields that fit no column stay in the payload only: {few}",)
 
 
 def _types_of(entry: SchemaEntry) -> dict[str, pa.DataType | None]:
@@ -192,22 +191,14 @@ class CompressedPayloads:
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
-        records: list[bytes] = []
-        reasons: list[str | None] = []
-        for payload in payloads.to_pylist():
-            try:
-                records.append(expanded(self._expand, payload))
-                reasons.append(None)
-            except NotDecoded as error:
-                reasons.append(f"not compressed as its encoding says: {error}")
-        texts = pa.array(reasons, pa.string())
-        places = texts.is_null()
-        if isinstance(self._records, JsonPayloads):
-            records = [record.rstrip(b"\0") for record in records]
-        found = self._records.parse(pa.array(records, pa.binary()))
-        return Parsed(
-            [spread(column, places) for column in found.columns], pc.coalesce(texts, spread(found.reasons, places))
-        )
+        return parsed_as(payloads, self._record, self._records)
+
+    def _record(self, payload: bytes) -> bytes:
+        try:
+            record = expanded(self._expand, payload)
+        except NotDecoded as error:
+            raise NotDecoded(f"not compressed as its encoding says: {error}") from None
+        return record.rstrip(b"\0") if isinstance(self._records, JsonPayloads) else record
 
 
 _CODECS: dict[str, Callable[[bytes, int], bytes]] = {

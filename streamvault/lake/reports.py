@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
@@ -17,13 +18,27 @@ from streamvault.streamstore.cuts import FromCut, ToCut
 from streamvault.streamstore.model import LARGEST_EVENT_BYTES
 
 TableFormat = Literal["iceberg", "parquet"]
-Decode = Literal["none", "json", "csv", "avro", "registry"]
+Decode = Literal["none", "json", "csv", "avro", "protobuf", "registry"]
 Framing = Literal["none", "pravega", "confluent", "avro"]
 Engine = Literal["athena", "trino", "hive", "spark", "duckdb"]
 ColumnChange = Literal["add", "keep"]
 
 ERROR = "_error"
 """The column that says what of an event could not be decoded."""
+
+
+def load_schema(name: str, option: str) -> str:
+    """Read a schema's file; a descriptor set of Protobuf, which is not a text, becomes base64.
+
+    Raises:
+        Usage: it cannot be read.
+    """
+    return load_file(name, option, kind=_as_text)
+
+
+def _as_text(content: bytes) -> str:
+    # each field of a descriptor has its type and its label as numbers, which no text has
+    return b64encode(content).decode() if min(content, default=32) < ord("\t") else content.decode()
 
 
 class DdlOptions(Options):
@@ -41,11 +56,16 @@ class DdlOptions(Options):
     ] = None
     decode: Annotated[Decode | None, Field(description="Decode the payloads, and make columns of their fields.")] = None
     framing: Annotated[Framing | None, Field(description="Whose header each payload has before its record.")] = None
-    columns_schema: Annotated[str | None, CommandLine(metavar="FILE", load=load_file)] = Field(
+    columns_schema: Annotated[str | None, CommandLine(metavar="FILE", load=load_schema)] = Field(
         None,
         alias="schema",
-        description='The columns: JSON {"field": "type"}, or an Avro schema; else they are inferred from a sample.',
+        description='The columns: JSON {"field": "type"}, or the schema of Avro or Protobuf; else a sample decides.',
     )
+    message: Annotated[
+        str | None,
+        Field(description="The payloads' message in a schema of Protobuf. [default: its first]"),
+        CommandLine(metavar="PACKAGE.NAME", environment=False),
+    ] = None
     event_time: Annotated[
         str | None,
         Field(description="Add a column event_time from this field; the unit of numbers is s, ms, us or ns."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from streamvault.lake.inference import infer_columns
 from streamvault.lake.location import TablePlace
 from streamvault.lake.origins import ArchiveOrigin, StreamOrigin
 from streamvault.lake.plan import Origin, TablePlan, options_after
+from streamvault.lake.protobuf_payloads import declared_schema, protobuf_types
 from streamvault.lake.registry import columns_of, left_out_warning
 from streamvault.lake.reports import DdlOptions, Decode, Framing, HandoffOptions
 from streamvault.lake.table import (
@@ -152,7 +154,9 @@ def _wanted(
             todo = "Add --schema FILE with the new fields; columns are inferred only when a table is created."
             raise Usage("--columns add requires a schema", todo=todo)
         return None
-    return Wanted(*_columns(list, found.decode, found.framing, given.columns_schema, []), adds=change != "keep")
+    asked = given.model_copy(update={"message": found.message})
+    columns, avro, _ = _columns(list, found.decode, found.framing, asked, warnings)
+    return Wanted(columns, avro, adds=change != "keep")
 
 
 def proposed_columns(resolved: ResolvedTable, plan: TablePlan) -> dict[str, str]:
@@ -229,16 +233,19 @@ def _options(
         raise Usage("--schema, --framing and --event-time require --decode", todo="Add --decode.")
     if framing == "avro" != decode:
         raise Usage("--framing avro requires --decode avro", todo="Add --decode avro --schema FILE.")
+    if given.message is not None and decode != "protobuf":
+        raise Usage("--message requires --decode protobuf", todo="Add --decode protobuf --schema FILE.")
     sample = cache(lambda: list(origin.sample()))
     if found is not None and decode == found.decode:
-        columns, avro = found.columns, found.avro
+        columns, avro, message = found.columns, found.avro, given.message or found.message
         if isinstance(given, HandoffOptions):
             _check_columns(found)
     elif registered is not None:
+        message = ""
         columns, avro, left_out, not_understood = columns_of(registered())
         warnings += (*not_understood, *left_out_warning(left_out))
     else:
-        columns, avro = _columns(sample, decode, framing, given.columns_schema, warnings)
+        columns, avro, message = _columns(sample, decode, framing, given, warnings)
     if given.event_time is None:
         field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
     else:
@@ -253,6 +260,7 @@ def _options(
         framing=framing,
         columns=columns,
         avro=avro,
+        message=message,
         group=group,
         event_time=field,
         event_time_unit=unit,
@@ -279,23 +287,37 @@ def _check_columns(found: TableOptions) -> None:
 
 
 def _columns(
-    sample: Callable[[], list[bytes]], decode: Decode, framing: Framing, schema: str | None, warnings: list[str]
-) -> tuple[tuple[TableColumn, ...], str]:
+    sample: Callable[[], list[bytes]], decode: Decode, framing: Framing, given: DdlOptions, warnings: list[str]
+) -> tuple[tuple[TableColumn, ...], str, str]:
+    """Return the columns; the schema of Avro or Protobuf, as in `TableOptions`; the message's full name."""
+    schema = given.columns_schema
     if decode == "none":
-        return (), ""
+        return (), "", ""
+    if decode in {"avro", "protobuf"} and schema is None:
+        raise Usage(f"--decode {decode} requires a schema", todo="Add --schema FILE.")
+    if decode == "protobuf":
+        return _of_protobuf(str(schema), given.message, warnings)
     if decode == "avro":
-        if schema is None:
-            raise Usage("--decode avro requires a schema", todo="Add --schema FILE.")
-        return avro_columns(schema), json.dumps(_json(schema))
+        return avro_columns(str(schema)), json.dumps(_json(str(schema))), ""
     if schema is not None:
-        return _declared(schema, decode), ""
+        return _declared(schema, decode), "", ""
     try:
         inferred = infer_columns(decode, sample_records(framing, sample()))
     except Usage as error:
         hint = next(iter(guess(framing, pa.array(sample(), pa.binary())).drop_null().to_pylist()), None)
         raise error if hint is None else Usage(error.what, where=f"an event {hint}", todo=error.todo) from None
     warnings += left_out_warning(inferred.left_out)
-    return inferred.columns, ""
+    return inferred.columns, "", ""
+
+
+def _of_protobuf(schema: str, message: str | None, warnings: list[str]) -> tuple[tuple[TableColumn, ...], str, str]:
+    files, name = declared_schema(schema, message)
+    types = protobuf_types(files, name)
+    fields = {field: hive_type(kind) for field, kind in types.items() if kind is not None}
+    if not fields:
+        raise Usage("the message has no field with a column", where=name, todo="Name another one with --message.")
+    warnings += left_out_warning(tuple(field for field in types if field not in fields))
+    return columns_for(fields), b64encode(files).decode(), name
 
 
 def _declared(schema: str, decode: Decode) -> tuple[TableColumn, ...]:

@@ -309,9 +309,9 @@ class Decoding(Model):
 
     Attributes:
         columns: the columns; those of the generation before, none of them narrower, and then those that were added.
-        avro: the schema that Avro payloads were written with, as JSON text.
-        reader: the Avro schema that the columns last grew by, of which fields that ``avro`` lacks have their defaults;
-            empty if it is the same.
+        avro: the schema that payloads were written with: of Avro, as JSON text, or of Protobuf, in base64.
+        reader: the schema that the columns last grew by, of which fields that ``avro`` lacks have their defaults; empty
+            if it is the same.
     """
 
     columns: tuple[TableColumn, ...] = ()
@@ -332,8 +332,10 @@ class TableOptions(File):
         decode: the format of payloads.
         framing: the header that payloads have.
         columns: the columns decoded from payloads when the table is begun, or with which a generation was planned.
-        avro: the schema of Avro payloads, as JSON text; of a registry's, an object of those to read with, by type.
+        avro: the schema of Avro payloads, as JSON text; of Protobuf, a file descriptor set in base64; of a registry, an
+            object of those to read with, by type.
         reader: see `Decoding`; empty when the table is begun.
+        message: the full name of the payloads' message in a schema of Protobuf; empty for other payloads.
         group: the group in a Schema Registry; empty if there is none.
         event_time: the field (with dots into structs) for the column `event_time`; empty for none.
         event_time_unit: the unit of a numeric field, since 1970.
@@ -351,6 +353,7 @@ class TableOptions(File):
     columns: tuple[TableColumn, ...] = ()
     avro: str = ""
     reader: str = ""
+    message: str = ""
     group: str = ""
     event_time: str = ""
     event_time_unit: TimeUnit = "ms"
@@ -380,7 +383,7 @@ class Wanted:
 
     Attributes:
         columns: the columns.
-        avro: the schema of Avro payloads from now on, as JSON text.
+        avro: the payloads' schema from now on, as in `TableOptions`.
         adds: whether the table's columns grow by them.
     """
 

@@ -277,16 +277,15 @@ def check_sample(options: TableOptions, payloads: Sequence[bytes], schemas: Sche
     """Check that payloads of a sample can be decoded and written, before anything of a new table exists.
 
     Raises:
-        Usage: every payload has values that do not fit the options. A schema of Avro or a registry is the records' own:
+        Usage: every payload has values that do not fit the options. A schema of Avro or Protobuf is the records' own:
             with it, some fields of all events may have no value that query engines know.
     """
     decoded = decoded_columns(options, pa.array(payloads, pa.binary()), schemas)
     reasons = decoded[ERROR]
     needed = [EVENT_TIME] if options.event_time else []
     all_null = [name for name, column in decoded.items() if column.null_count == len(column)]
-    is_hopeless = (
-        options.decode not in {"avro", "registry"} or len(all_null) == len(decoded) - 1 or {*needed} & {*all_null}
-    )
+    has_own = options.decode in {"avro", "protobuf", "registry"}
+    is_hopeless = not has_own or len(all_null) == len(decoded) - 1 or {*needed} & {*all_null}
     if payloads and not reasons.null_count and is_hopeless:
         what = f"none of the {len(payloads):,} events in a sample can be decoded"
         todo = "Change --decode, --schema or --event-time."

@@ -49,6 +49,7 @@ NEEDS = {
     "kubernetes": "tests/unit/project/test_examples.py",
     "network": "tests/integration/test_wheel.py",
     "readers": "tests/commands/serving/test_serve.py",
+    "protoc": "tests/unit/lake/test_protobuf.py",
     "registry": "tests/integration/test_schema_registry.py",
     "systemd": "tests/unit/project/test_examples.py",
 }
