@@ -53,8 +53,9 @@ def _show(results: Results, report: ImportReport) -> None:
 
 
 def _schemas_text(report: ImportReport) -> str:
-    done = "to register" if report.dry_run else "registered"
-    return f"{count_text(report.encodings, 'encoding')}, {report.encodings_registered:,} of them {done}"
+    done = "to register" if report.dry_run else "registered by this run"
+    new = f"{report.encodings_registered:,} of them {done}" if report.encodings_registered else "all registered before"
+    return f"{count_text(report.encodings, 'encoding')}, {new}"
 
 
 def _outcome(report: ImportReport) -> str:

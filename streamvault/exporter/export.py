@@ -37,7 +37,7 @@ from streamvault.runner.runner import Runner
 from streamvault.sources.archive_comparison import StillHeld, bytes_before, check_gaps, held_below, never_archived
 from streamvault.sources.reader import estimate_parts
 from streamvault.sources.reader_groups import reported_groups
-from streamvault.sources.schemas import RegistryGroup
+from streamvault.sources.schemas import RegistryGroup, needless_group
 from streamvault.streamstore.model import StreamCut, StreamName
 from streamvault.streamstore.own import describe_source
 from streamvault.streamstore.store import StreamStore
@@ -172,6 +172,7 @@ def export_next(
         planned = settle_plan(archive, store, options, export.registry)
         warnings = [
             *_warnings(planned, options),
+            *needless_group(options.schemas, options.schema_group),
             *_unknown_groups(planned.plan),
             *_not_archived(archive, store, planned),
         ]

@@ -31,6 +31,7 @@ from streamvault.manifests.verbs.reports import damage_reports
 from streamvault.manifests.verbs.warm import NeededPart, touch
 from streamvault.objectstore.store import InArchiveClass
 from streamvault.runner.opening import open_runner
+from streamvault.sources.schemas import needless_group
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.cuts import parse_cut
 from streamvault.streamstore.framing import filler_text
@@ -316,6 +317,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         schemas = ArchivedSchemas.of(selection.source, options)
         gaps = selection.gaps(plan)
         warnings = [*warnings_of(planned, gaps, at), *_resumed_warning(source, begun)]
+        warnings += needless_group(options.schemas, options.schema_group)
         for warning in warnings:
             progress.warn(warning)
         report = replace(_report(stream, planned, at), gaps=gaps, warnings=tuple(warnings))

@@ -36,6 +36,11 @@ class RegistryRejected(Conflict):
     """The Schema Registry rejects a change."""
 
 
+def needless_group(schemas: str | None, group: str | None) -> tuple[str, ...]:
+    """Return a warning if a group is named without its registry, which is neither asked nor changed then."""
+    return ("--schema-group has no effect without --schemas URL",) if group and not schemas else ()
+
+
 @dataclass
 class RegistryGroup:
     """A group in a Schema Registry, during one run.
@@ -179,12 +184,15 @@ class RegistryGroup:
                 return None
             what = f"the registry answers {error.code} {error.reason}"
             if method != "GET" and error.code not in {401, 403} and error.code < 500:
-                raise RegistryRejected(f"{what} to a change of the group", where=self.where) from None
+                todo = "Give the address of a Pravega Schema Registry, without /v1." if error.code in {404, 405} else ""
+                raise RegistryRejected(f"{what} to a change of the group", where=self.where, todo=todo) from None
             todo = "Put USER:PASSWORD@ before the host." if error.code in {401, 403} else ""
             raise RegistryFailed(what, where=self._shown, todo=todo) from None
         except OSError as error:
             reason = getattr(error, "reason", error)
-            raise RegistryFailed(f"the registry does not answer ({reason})", where=self._shown) from None
+            reason = getattr(reason, "strerror", None) or reason
+            todo = "See that it is running, and that the URL is right."
+            raise RegistryFailed(f"the registry does not answer ({reason})", where=self._shown, todo=todo) from None
         except (ValueError, RecursionError, HTTPException):
             raise self._senseless() from None
 

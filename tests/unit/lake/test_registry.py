@@ -21,7 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault import export_stream, follow_stream, write_table
+from streamvault import export_stream, follow_stream, import_stream, write_table
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
 from streamvault.exporter.reports import ExportReport
@@ -32,6 +32,7 @@ from streamvault.lake.registry import RegisteredPayloads, Undecodable, columns_o
 from streamvault.lake.table import TableOptions, Wanted, grown, hive_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup, SchemaVersion
 from streamvault.sources.schemas import RegistryFailed, RegistryGroup
+from streamvault.streamstore.model import StreamName
 from testkit.servers.process import free_ports
 from testkit.servers.raw_http import RawHttpServer
 from testkit.small_archives import Vault, archive_of
@@ -590,6 +591,29 @@ def test_answers_that_cannot_be_used_are_one_line(answer: bytes, message: str, m
         RegistryGroup(server.url, "group").noted()
     assert str(failed.value).startswith(message)
     assert "word" not in str(failed.value)
+
+
+def test_registry_that_is_not_there_says_what_to_do() -> None:
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    with pytest.raises(RegistryFailed) as failed:
+        RegistryGroup(url, "group").noted()
+    said = "the registry does not answer (Connection refused): "
+    assert str(failed.value) == f"{said}{url}. See that it is running, and that the URL is right."
+    with Registry(http(b"", "404 Not Found")) as server, pytest.raises(Conflict, match=r"404 Not Found .* without /v1"):
+        RegistryGroup(f"{server.url}/v1", "group").ask("", "POST", {})
+
+
+def test_group_without_a_registry_is_a_warning(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"x")
+    said = "--schema-group has no effect without --schemas URL"
+    for _ in range(2):
+        exported = export_stream(vault.uri(), vault.root, schema_group="g", master="inline")
+        assert said in exported.warnings
+    name = StreamName("scope", "restored")
+    restored = import_stream(vault.archive, vault.uri(name), schema_group="g", master="inline")
+    assert said in restored.warnings
 
 
 def test_schemas_that_are_too_large_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
