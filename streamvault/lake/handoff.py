@@ -127,8 +127,9 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
     """
     done = HandoffTotals()
     table, origin = resolved.place.archive, resolved.origin
+    published: Manifest | None = None
     while True:
-        last = table.newest()
+        last = published or table.newest()
         if last is not None and is_empty(last):
             _blank(resolved, published_plan(table, last))  # repeats it if a run was killed in the middle
         following = _following(resolved, last, options_after(table, resolved.place.options, last))
@@ -140,15 +141,17 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
             proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
             plan = fix_plan(table, proved)
             origin.check(plan, table.uri)
-        _finish(resolved, plan, done, runner, progress)
+        published = _finish(resolved, plan, done, runner, progress)
 
 
-def _finish(resolved: ResolvedTable, plan: TablePlan, done: HandoffTotals, runner: Runner, progress: Progress) -> None:
-    """Carry out a plan and publish its generation, empty if the plan was given up."""
+def _finish(
+    resolved: ResolvedTable, plan: TablePlan, done: HandoffTotals, runner: Runner, progress: Progress
+) -> Manifest | None:
+    """Carry out a plan and publish its generation, empty if the plan was given up; return what this run published."""
     table = resolved.place.archive
     if is_given_up(table, plan.after):
         _give_up(resolved, plan)
-        return
+        return None
     try:
         rows = _write(resolved, plan, done, runner, progress)
     except (NotEvents, InvalidCut):
@@ -164,8 +167,9 @@ def _finish(resolved: ResolvedTable, plan: TablePlan, done: HandoffTotals, runne
         raise _gave_up(table, plan)
     if plan.first > 1 and not plan.after:  # the archive's first generations have expired
         table.decide(lambda listing: listing.begin_after(plan.first - 1))
-    table.commit(manifest, rows)
+    published = table.commit(manifest, rows)
     done.manifests.append(manifest)
+    return None if published is None else published.manifest
 
 
 def _write(

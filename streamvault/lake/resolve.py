@@ -19,7 +19,7 @@ from streamvault.lake.framing import guess, sample_records
 from streamvault.lake.inference import infer_columns
 from streamvault.lake.location import TablePlace
 from streamvault.lake.origins import ArchiveOrigin, StreamOrigin
-from streamvault.lake.plan import Origin, TablePlan, options_after
+from streamvault.lake.plan import Origin, TablePlan, is_empty, options_after
 from streamvault.lake.protobuf_payloads import declared_schema, protobuf_types
 from streamvault.lake.registry import columns_of, left_out_warning
 from streamvault.lake.reports import DdlOptions, Decode, Framing, HandoffOptions
@@ -45,6 +45,7 @@ from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sources.schemas import Encodings
 from streamvault.sources.sources import ArchiveState
+from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import is_stream, open_stream, parse_stream
 
 TARGET_SIZE = 256 * 1024 * 1024
@@ -91,7 +92,7 @@ def resolved_table(source: str, options: DdlOptions) -> Iterator[ResolvedTable]:
     if not is_stream(source):
         archive = Archive.open(source)
         root = archive.root if options.root is None else RootAddress.parse(options.root).resolve()
-        history = archive.history()
+        history = archive.history(since=_first_needed(_table_of(root, archive.stream, options), options))
         history.generations[-1].manifest.require_events(archive.uri)
         yield _resolve(ArchiveOrigin(ArchiveState(archive, history), limits.window), root, options)
         return
@@ -104,11 +105,30 @@ def resolved_table(source: str, options: DdlOptions) -> Iterator[ResolvedTable]:
         yield _resolve(StreamOrigin(stream, limits.largest_event), root, options)
 
 
+def _table_of(root: RootAddress, name: StreamName, given: DdlOptions) -> Archive:
+    table = (given.table or "").rpartition(".")[2]
+    return Archive(root, name).table_archive(table or plain_name(name.stream))
+
+
+def _first_needed(table: Archive, given: DdlOptions) -> int:
+    """Return the first original generation of the archive that a handoff or its statements look at; 0 for all.
+
+    That is the table's newest, which must be the archive's; the one before it if its files may have to be made blank.
+    The objects of all are behind a raw table, and any may have noted schemas.
+    """
+    if given.raw or given.decode == "registry":
+        return 0
+    options, last = find_options(table), table.newest()
+    if options is None or last is None or options.decode == "registry":
+        return 0
+    return last.first if is_empty(last) else last.generation
+
+
 def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTable:
     name = origin.stream
-    database, dot, table = (given.table or "").rpartition(".")
+    database, dot, _ = (given.table or "").rpartition(".")
     database = database if dot else plain_name(name.scope)
-    archive = Archive(root, name).table_archive(table or plain_name(name.stream))
+    archive = _table_of(root, name, given)
     found = find_options(archive)
     if not database or plain_name(database) != database:
         raise Usage("a database name may contain only a-z, 0-9 and _", where=repr(database))

@@ -265,12 +265,20 @@ class Archive:
         return self.stable(lambda listing: self.load_span(self._span(listing, generation)))
 
     def history(
-        self, generation: int | None = None, load: Callable[[GenerationSpan], Generation] | None = None
+        self,
+        generation: int | None = None,
+        load: Callable[[GenerationSpan], Generation] | None = None,
+        *,
+        since: int = 0,
     ) -> History:
         """Return all generations in force up to one (by default the newest), as one stream.
 
         The stream ends with that generation even if later ones have been merged with it. ``load`` is called instead of
         `load_span`, and may leave out ranges.
+
+        Args:
+            generation: the last generation; None for the newest.
+            since: the first original generation that is needed; those before it are not read, unless there is no other.
 
         Raises:
             NoSuchArchive: there is no archive, or no such generation.
@@ -278,7 +286,9 @@ class Archive:
         """
 
         def read(listing: Listing) -> History:
-            loaded = [(load or self.load_span)(span) for span in self._chosen(listing, generation)]
+            chosen = self._chosen(listing, generation)
+            needed = [span for span in chosen if span.last >= since] or chosen[-1:]
+            loaded = [(load or self.load_span)(span) for span in needed]
             for before, after in pairwise(loaded):
                 check_follows(before.manifest, after.manifest, self.uri)
             last = loaded[-1].manifest

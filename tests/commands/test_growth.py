@@ -1,6 +1,6 @@
 """How the number of requests grows with the generations of an archive, by counting them: never faster than these do.
 
-A page of a listing has a few keys here, so that a command that lists once for each generation is seen.
+A page of a listing has a few keys here, so that one sees a command that lists all manifests for each generation.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pytest
 
-from streamvault import rotate_stream
+from streamvault import rotate_stream, write_table
 from streamvault.manifests.verbs.costs import Requests
 from testkit.small_archives import RANGE_SIZE, Vault, a_root, contents, objects_of
 from tests import metered
@@ -54,18 +56,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Archives]:
 Run = Callable[[Vault], object]
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, archives: Archives, run: Run, before: Run | None) -> Requests:
-    vault = archives.copy()
-    if before is not None:
-        before(vault)
-    monkeypatch.setattr(metered, "PAGE", PAGE)
-    with counted(monkeypatch) as requests:
-        run(vault)
-    return requests[0]
-
-
-def rotate(vault: Vault, **options: object) -> None:
+def rotate(vault: Vault, **options: Any) -> None:
     rotate_stream(vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, master="inline", **options)
+
+
+def hand_off(vault: Vault, **options: Any) -> None:
+    write_table(vault.archive, format="parquet", master="inline", **options)
+
+
+hand_off_each = partial(hand_off, target_size=1)
+"""Each generation in a file of its own."""
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,40 @@ class Case:
         each: GET and HEAD requests, LIST requests but for `listings`, and PUT requests for each generation.
         listings: how often it lists all manifests.
         before: what is run before it.
+        page: keys of a page of a listing.
     """
 
     run: Run
     each: Requests
     listings: int
     before: Run | None = None
+    page: int = PAGE
 
 
 CASES = {
     "first rotate": Case(rotate, Requests(puts=1, lists=1, gets=3), listings=8),
     "rotate again": Case(rotate, Requests(), listings=8, before=rotate),
+    "first handoff": Case(hand_off, Requests(gets=3), listings=3),
+    # each publication lists what the table has
+    "first handoff of large generations": Case(hand_off_each, Requests(puts=5, gets=8, lists=2), listings=0, page=1000),
+    "handoff again": Case(hand_off, Requests(), listings=3, before=hand_off),
+    "handoff of large generations again": Case(hand_off_each, Requests(), listings=5, before=hand_off_each),
 }
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, archives: Archives, case: Case) -> Requests:
+    vault = archives.copy()
+    if case.before is not None:
+        case.before(vault)
+    monkeypatch.setattr(metered, "PAGE", case.page)
+    with counted(monkeypatch) as requests:
+        case.run(vault)
+    return requests[0]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_requests_for_each_generation(made: dict[int, Archives], monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    few, many = (measured(monkeypatch, made[number], case.run, case.before) for number in (FEW, MANY))
+    few, many = (measured(monkeypatch, made[number], case) for number in (FEW, MANY))
     more = MANY - FEW
     pages = case.listings * math.ceil(more * RECORDS / PAGE)
     assert many.puts - few.puts <= case.each.puts * more
