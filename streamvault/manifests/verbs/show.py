@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -338,11 +339,23 @@ def _holding(archive: Archive, event: EventPointer) -> Generation:
     archive.manifest().require_events(archive.uri)
 
     def find(listing: Listing) -> Generation:
-        for span in reversed(listing.spans):
-            for entry in archive.read_manifest(span).segments:
+        read = archive.read_manifest
+        likely = bisect_left(listing.spans, 0, key=lambda span: _beside(read(span), event))
+        # cuts follow each other, but what follows from that is not believed: where nothing is found, all are read
+        for span in (*listing.spans[likely : likely + 1], *reversed(listing.spans)):
+            for entry in read(span).segments:
                 if entry.id == event.segment and entry.start <= event.offset < entry.end:
                     return archive.load_span(span)
         todo = "'streamvault timeline --wide' lists the archived cuts."
         raise NoSuchEvent("the event is outside the archive", where=str(event), todo=todo)
 
     return archive.stable(find)
+
+
+def _beside(manifest: Manifest, event: EventPointer) -> int:
+    """Return -1 for a generation that is before the one with an event, 1 for one that is behind it, else 0."""
+    entry = next((one for one in manifest.segments if one.id == event.segment), None)
+    if entry is not None:
+        return (event.offset < entry.start) - (event.offset >= entry.end)
+    newest = max((segment.epoch for segment in manifest.to.offsets), default=0)
+    return -1 if event.segment.epoch > newest else 1
