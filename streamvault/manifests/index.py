@@ -80,8 +80,8 @@ class Data(Protocol):
     def __getitem__(self, at: slice) -> bytes: ...
 
 
-def column_chunks(data: Data, only: int | None = None) -> Iterator[ColumnChunk]:
-    """Yield the column chunks, by row group, or of one. Time and memory are proportional to the file's size.
+def column_chunks(data: Data) -> Iterator[ColumnChunk]:
+    """Yield the column chunks, by row group. Time and memory are proportional to the file's size.
 
     Raises:
         ValueError: it is not a Parquet file, or the pages do not fill the extent given by the footer.
@@ -90,28 +90,31 @@ def column_chunks(data: Data, only: int | None = None) -> Iterator[ColumnChunk]:
     if size > len(data) - 12 or data[-4:] != b"PAR1":
         raise ValueError("not a Parquet file")
     footer, _ = _struct(data, len(data) - 8 - size, _MAX_DEPTH)
-    for place, group in enumerate(_list(footer, 4)):
-        if only not in {None, place}:
-            continue
-        for number, chunk in enumerate(_list(_fields(group), 1)):
-            about = _fields(_fields(chunk).get(3))
-            begin = _number(about, 11 if 11 in about else 9)
-            found = list(_pages(data, begin, begin + _number(about, 7)))
-            yield ColumnChunk(
-                column=number,
-                rows=_number(_fields(group), 3),
-                is_compressed=_number(about, 4) != 0,
-                values=sum(values for values, _, is_dictionary in found if not is_dictionary),
-                encodings=frozenset(encoding for _, encoding, _ in found),
-            )
+    for group in _list(footer, 4):
+        yield from chunks_of(data, _fields(group))
 
 
-def footer_of(data: Data, at: int) -> tuple[list[tuple[int, int, int]], int, dict[bytes, tuple[int, int]]]:
+def chunks_of(data: Data, group: Fields) -> Iterator[ColumnChunk]:
+    """Yield the column chunks of one row group; errors as for `column_chunks`."""
+    for number, chunk in enumerate(_list(group, 1)):
+        about = _fields(_fields(chunk).get(3))
+        begin = _number(about, 11 if 11 in about else 9)
+        found = list(_pages(data, begin, begin + _number(about, 7)))
+        yield ColumnChunk(
+            column=number,
+            rows=_number(group, 3),
+            is_compressed=_number(about, 4) != 0,
+            values=sum(values for values, _, is_dictionary in found if not is_dictionary),
+            encodings=frozenset(encoding for _, encoding, _ in found),
+        )
+
+
+def footer_of(data: Data, at: int) -> tuple[list[Fields], int, dict[bytes, tuple[int, int]]]:
     """Read a Parquet file's footer, from ``at`` on.
 
     Returns:
-        Of each row group its number of rows, and where its columns begin and end; where the file's own metadata begin;
-        and of each of these, where its value begins, and its length.
+        The row groups; where the file's own metadata begin; and of each of these, where its value begins, and its
+        length.
 
     Raises:
         ValueError: it is not one.
@@ -143,10 +146,10 @@ def footer_of(data: Data, at: int) -> tuple[list[tuple[int, int, int]], int, dic
                     values[key] = at, length
                 at += length
             at += 1
-    return [_extent(_fields(group)) for group in _list(footer, 4)], until or at, values
+    return [_fields(group) for group in _list(footer, 4)], until or at, values
 
 
-def _extent(group: Fields) -> tuple[int, int, int]:
+def extent_of(group: Fields) -> tuple[int, int, int]:
     """Return a row group's number of rows, and where its columns begin and end."""
     begins, ends = [], []
     for chunk in _list(group, 1):

@@ -30,7 +30,8 @@ from streamvault.manifests.index import (
     SHA256,
     RowReader,
     check_rows,
-    column_chunks,
+    chunks_of,
+    extent_of,
     footer_of,
 )
 from streamvault.manifests.manifest import MAX_INDEX_BYTES, Manifest
@@ -195,7 +196,7 @@ class IndexPages:
         if begin < 0:
             raise ValueError("not a Parquet file")
         groups, until, values = footer_of(_Lazy(self._read, self._size), begin)
-        self._groups, self._values = groups, values
+        self._parts, self._groups, self._values = groups, [extent_of(one) for one in groups], values
         short = self._read(begin, until) + b"\0"
         self._begin, self._tail = begin, short + len(short).to_bytes(4, "little") + b"PAR1"
         self._metadata = pq.read_metadata(_Part(b"", 0, self._begin, self._tail))
@@ -207,7 +208,7 @@ class IndexPages:
         if length and (algorithm := self._read(at, at + length)) != SHA256:
             what = f"the index of ranges has digests of an unsupported algorithm ({one_line(algorithm.decode())})"
             raise Damaged(what, where=self.where, todo="Use a newer release.")
-        self._rows = sum(rows for rows, _, _ in groups)
+        self._rows = sum(rows for rows, _, _ in self._groups)
         most = self._manifest.max_ranges
         if self._rows > self._size // 64 or (most is not None and self._rows > most):
             raise Damaged(f"an index of ranges cannot have {self._rows} rows", where=self.where)
@@ -232,7 +233,7 @@ class IndexPages:
     def _group(self, number: int, columns: list[int]) -> pa.Table:
         _, start, end = self._groups[number]
         part = _Part(self._read(start, end), start, self._begin, self._tail)
-        check_rows(column_chunks(part, number), end - start, None, self.where)
+        check_rows(chunks_of(part, self._parts[number]), end - start, None, self.where)
         file = pq.ParquetFile(part, metadata=self._metadata, read_dictionary=["segment"], pre_buffer=False)
         return file.read_row_group(
             number, columns=[AS_READ.append(FRAMES).names[n] for n in columns], use_threads=False
@@ -272,7 +273,8 @@ class _Part(io.RawIOBase):
         if isinstance(at, slice):
             start, stop, _ = at.indices(len(self))
             return self._bytes(start, stop)
-        return self._bytes(at, at + 1)[0]
+        inside = at - self._start
+        return self._data[inside] if 0 <= inside < len(self._data) else self._bytes(at, at + 1)[0]
 
     def _bytes(self, start: int, stop: int) -> bytes:
         """Return bytes, with zeros for those that are not there."""
