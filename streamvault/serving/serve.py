@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import math
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -19,6 +20,9 @@ from streamvault.serving.reports import ServeArguments, ServeReport
 from streamvault.serving.root import open_groups
 from streamvault.serving.server import Certificate, listening
 from streamvault.streamstore.pravega.store import PravegaStore
+
+LOOK_SECONDS = 0.2
+"""How often to look whether the server was interrupted."""
 
 
 @verb(ServeArguments)
@@ -97,13 +101,21 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         figures = ServerFigures(server.segments, cache, found)
         with suppress(KeyboardInterrupt), options.answering(figures.text):
             options.ready(report)
-            threading.Event().wait(options.lasting)
+            _wait(options.lasting)
         return replace(
             report,
             sent_bytes=server.segments.sent,
             ranges_read=sum(one.learned for one in found),
             request_counts=dict(sorted(server.segments.counts.items())),
         )
+
+
+def _wait(seconds: float | None) -> None:
+    """Wait until interrupted, or for so long."""
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        # a signal that another thread receives does not wake this one
+        time.sleep(min(left, LOOK_SECONDS))
 
 
 def _place(text: str) -> tuple[str, int]:

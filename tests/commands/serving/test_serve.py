@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,17 @@ def test_the_function_returns_what_was_served_after_its_time(small: Vault) -> No
     assert ended.ranges_read == 1
     assert begun[0].uri == ended.uri
     assert ended.served == (str(NAME),)
+
+
+@pytest.mark.timeout(60)
+def test_a_signal_that_another_thread_receives_stops_the_server(small: Vault) -> None:
+    def interrupt() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    def ready(_: ServeReport) -> None:
+        threading.Timer(0.1, interrupt).start()  # when the main thread waits
+
+    assert serve_archives([small.archive], listen="0", ready=ready).served == (str(NAME),)
 
 
 @pytest.mark.parametrize(
