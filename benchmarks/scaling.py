@@ -1,15 +1,17 @@
-"""Time and memory by the stream's length, one segment with one task or two, and a resume with 99 % done."""
+"""Time and memory by a stream's length, in threads or on Spark, one segment with one task or two, and a resume."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
 
-from benchmarks.measuring import say, spread
+from benchmarks.measuring import Arm, Measured, interleave, say, spread
 from benchmarks.product import PEAKS, Outcome
 from benchmarks.results import Results, size_text, spread_text, table
-from benchmarks.setting import S3_SERVERS, Setting, open_setting
+from benchmarks.setting import S3_SERVERS, Setting, open_setting, parallelism
 from benchmarks.workload import Workload
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key
@@ -20,8 +22,9 @@ from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.s3.access import S3Access, StaticKeys
 from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import StreamName
 
-HELP = "time and memory of longer streams, one task beside two, and a resume close to the end"
+HELP = "time and memory of longer streams, threads beside Spark, one task beside two, and a resume close to the end"
 
 MB = 1_000_000
 MIB = 1024 * 1024
@@ -33,7 +36,8 @@ RESUME_RANGE = 5 * MIB
 UNDONE = 0.01
 """Minimum share of a generation that is left for a resume."""
 
-PARTS = ("lengths", "tasks", "resume")
+MASTERS = {"threads": "inline[{}]", "Spark": "local[{}]"}
+PARTS = ("lengths", "masters", "tasks", "resume")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,20 +48,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", type=int, nargs="+", default=(SIZE,), metavar="BYTES", help="payloads (1024)")
     parser.add_argument("--layout", nargs="+", choices=LAYOUTS, default=("chunks",), help="layouts (chunks)")
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="tables (default: all)")
-    parser.add_argument("--repeats", type=int, default=3, help="of one task beside two, and of the resume (3)")
+    parser.add_argument("--repeats", type=int, default=3, help="of all but the lengths (3)")
     parser.add_argument("--s3", choices=sorted(S3_SERVERS), default="minio", help="S3 server (default minio)")
+    parser.add_argument("--heap", default="12g", help="limit of Pravega's Java heap (12g)")
     parser.add_argument("--quick", action="store_true", help="20 and 80 MB, one repeat: whether it runs")
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Add a table of lengths, one of tasks, and one of the resume."""
+    """Add a table for each part."""
     if arguments.quick:
-        arguments.stream, arguments.repeats = (20 * MB, 80 * MB), 1
-    with open_setting(arguments.s3, "4g" if arguments.quick else "12g", quick=arguments.quick) as setting:
+        arguments.stream, arguments.repeats, arguments.heap = (20 * MB, 80 * MB), 1, "4g"
+    with open_setting(arguments.s3, arguments.heap, quick=arguments.quick) as setting:
         results.describe(setting.describe())
         length = 80 * MB if arguments.quick else 1000 * MB
         if "lengths" in arguments.part:
             _lengths(setting, arguments, results)
+        if "masters" in arguments.part:
+            _masters(setting, arguments, results)
         if "tasks" in arguments.part:
             _tasks(setting, length, arguments.repeats, results)
         if "resume" in arguments.part:
@@ -99,6 +106,70 @@ def _move(setting: Setting, workload: Workload, name: str, options: tuple[str, .
         if not outcome.peaks.task:
             raise RuntimeError("no process of a task was seen")
     return [("export", exported), ("import", imported)]
+
+
+def _masters(setting: Setting, arguments: argparse.Namespace, results: Results) -> None:
+    """Measure whole commands in threads and on Spark, whose start is included, by the stream's length."""
+    rows, figures = [], {}
+    for length in arguments.stream:
+        workload = Workload(length // SIZE, SIZE, 4)
+        source = setting.stream(f"masters-{length}")
+        workload.fill(setting.store, source)
+        arms = [arm for verb in (_export_on, _import_on) for arm in verb(setting, workload, source)]
+        found = interleave(arms, arguments.repeats, setting.settle)
+        setting.store.delete(source)
+        _empty(setting, source.stream)
+        for verb in ("export", "import"):
+            threads, spark = (f"{verb}, {name}" for name in MASTERS)
+            both = [[one.seconds for one in found[name]] for name in (threads, spark)]
+            used = [[one.processor_seconds for one in found[name]] for name in (threads, spark)]
+            rows.append(
+                (
+                    f"{verb}, {workload.bytes / MB:,.0f} MB",
+                    *(spread_text(spread(one), 1) for one in (*both, *used)),
+                )
+            )
+        figures[length] = {name: [asdict(one) for one in runs] for name, runs in found.items()}
+    heads = ("chunks", "threads (s)", "Spark (s)", "threads (processor s)", "Spark (processor s)")
+    results.add("masters", table(heads, rows), figures)
+
+
+def _export_on(setting: Setting, workload: Workload, source: StreamName) -> Iterator[Arm]:
+    """Yield an arm for each master; the first export's archive stays, at the root of the source's name."""
+
+    def export(name: str, repeat: int) -> Measured:
+        root = source.stream if name == "threads" and not repeat else f"{source.stream}-again"
+        outcome = setting.export(source, root, *CHUNKS, "--master", MASTERS[name].format(parallelism()))
+        if root != source.stream:
+            _empty(setting, root)
+        return _measured(workload, outcome)
+
+    for name in MASTERS:
+        yield Arm(f"export, {name}", partial(export, name))
+
+
+def _import_on(setting: Setting, workload: Workload, source: StreamName) -> Iterator[Arm]:
+    """Yield an arm for each master, which imports the archive that `_export_on` left."""
+
+    def restore(name: str, repeat: int) -> Measured:
+        target = setting.stream(f"{source.stream}-{name}-{repeat}")
+        options = ("--master", MASTERS[name].format(parallelism()))
+        return _measured(workload, setting.restore(source, source.stream, target, workload.bytes, *options))
+
+    for name in MASTERS:
+        yield Arm(f"import, {name}", partial(restore, name))
+
+
+def _measured(workload: Workload, outcome: Outcome) -> Measured:
+    return workload.measured(
+        outcome.report["events"], outcome.report["bytes"], outcome.seconds, outcome.processor_seconds
+    )
+
+
+def _empty(setting: Setting, root: str) -> None:
+    """Delete all objects below a root."""
+    store = _open(setting, root)
+    delete_all(store, (one.key for one in store.list("")))
 
 
 def _tasks(setting: Setting, length: int, repeats: int, results: Results) -> None:
