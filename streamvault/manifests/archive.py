@@ -273,11 +273,11 @@ class Archive:
     ) -> History:
         """Return all generations in force up to one (by default the newest), as one stream.
 
-        The stream ends with that generation even if later ones have been merged with it. ``load`` is called instead of
-        `load_span`, and may leave out ranges.
+        The stream ends with that generation even if later ones have been merged with it.
 
         Args:
             generation: the last generation; None for the newest.
+            load: loads each of them, and may leave out ranges; None for `load_span`.
             since: the first original generation that is needed; those before it are not read, unless there is no other.
 
         Raises:
