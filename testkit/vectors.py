@@ -438,26 +438,26 @@ def _injure_manifests(made: Injuries) -> None:
         made.member("line", FIRST, ('"line": "daily"', '"line": "weekly"')),
     )
     for name, verdict, *changes in (
-        ("a newer format", "reject", ('"format": 1,', '"format": 99,')),
+        ("a newer format", "reject", ('"format": 2,', '"format": 99,')),
         (
             "a feature that nobody knows",
             "reject",
-            ('"format": 1,', '"format": 1,\n "features": [\n  "unheard-of"\n ],'),
+            ('"format": 2,', '"format": 2,\n "features": [\n  "unheard-of"\n ],'),
         ),
         (
             "a newer format, and a member less",
             "reject",
-            ('"format": 1,', '"format": 99,'),
+            ('"format": 2,', '"format": 99,'),
             (' "range_size": 4096,\n', ""),
         ),
         (
             "a feature that nobody knows, and a member less",
             "reject",
-            ('"format": 1,', '"format": 1,\n "features": [\n  "unheard-of"\n ],'),
+            ('"format": 2,', '"format": 2,\n "features": [\n  "unheard-of"\n ],'),
             (' "range_size": 4096,\n', ""),
         ),
-        ("a member that nobody knows", "intact", ('"format": 1,', '"format": 1,\n "note": "x",')),
-        ("a name twice", "damage", ('"format": 1,', '"format": 1,\n "format": 1,')),
+        ("a member that nobody knows", "intact", ('"format": 2,', '"format": 2,\n "note": "x",')),
+        ("a name twice", "damage", ('"format": 2,', '"format": 2,\n "format": 2,')),
         ("an integer with a fraction", "damage", ('"generation": 2,', '"generation": 2.0,')),
         ("an integer as text", "damage", ('"generation": 2,', '"generation": "2",')),
         ("a negative offset", "damage", ('"start": ', '"start": -')),
@@ -482,7 +482,32 @@ def _injure_manifests(made: Injuries) -> None:
     changed("two segments in another order", "damage", lambda one: one["segments"].reverse())
     changed("a segment that is open is sealed", "damage", lambda one: one["segments"][-1].update(sealed=True))
     changed("an epoch is left out", "damage", lambda one: one["epochs"].pop())
-    changed("keys overlap", "damage", lambda one: one["epochs"][0]["segments"][0].update(high=0.9))
+    third, half = (
+        document["epochs"][1].removeprefix("0.0>3:").partition(",")[0],
+        document["epochs"][2].partition(":")[2],
+    )
+    for name, verdict, number, said in (
+        ("no text", "damage", 1, 17),
+        ("without an arrow", "damage", 1, "0.0"),
+        ("seals a segment that is not open", "damage", 1, f"0.9>3:{third},4"),
+        ("seals a segment twice", "damage", 1, f"0.0,0.0>3:{third},4"),
+        ("seals a segment without its epoch", "damage", 1, f"0>3:{third},4"),
+        ("opens a segment twice", "damage", 1, f"0.0>4:{third},4"),
+        ("opens a segment anew", "damage", 1, f"0.0>0.0:{third},4"),
+        ("opens a segment of a later epoch", "damage", 1, f"0.0>2.3:{third},4"),
+        ("keys of a neighbour", "damage", 3, "1.3>6:0.9"),
+        ("keys that nothing opened holds", "damage", 3, "0.2>6:0.9"),
+        ("keys that end where they begin", "damage", 1, "0.0>3:0.0,4"),
+        ("keys beyond 1", "damage", 3, "0.2>6:1.5"),
+        ("a number with zeros before it", "damage", 1, f"0.0>03:{third},4"),
+        ("a key with a sign", "damage", 1, f"0.0>3:+{third},4"),
+        ("a number that is too large", "damage", 1, f"0.0>2147483648:{third},4"),
+        ("white space", "damage", 1, f"0.0>3:{third}, 4"),
+        ("an end that could be left out", "intact", 3, "0.2>6:1.0"),
+        ("an end that is a whole number", "intact", 3, "0.2>6:1"),
+        ("sealed segments in another order", "intact", 2, f"0.1,1.4>5:{half}"),
+    ):
+        changed(f"epochs, {name}", verdict, lambda one, at=number, to=said: one["epochs"].__setitem__(at, to))
     changed(
         "a gap outside",
         "damage",

@@ -11,15 +11,15 @@ from typing import Any
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.manifest import Configuration, EpochEntry, GapEntry, Manifest, PlannedSegment, SegmentEntry
+from streamvault.manifests.manifest import FORMAT, Configuration, GapEntry, Manifest, PlannedSegment, SegmentEntry
 from streamvault.manifests.plan import FinishedSpan, Gap, Plan, RangeEntry
 from streamvault.streamstore.events import EventBlock
-from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
+from streamvault.streamstore.model import Epoch, Epochs, KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from testkit.streams import frame
 
 NAME = StreamName("scope", "stream")
 LEFT, RIGHT = SegmentId(0, 0), SegmentId(0, 1)
-EPOCHS = (Epoch(0, {LEFT: KeyRange(0.0, 0.5), RIGHT: KeyRange(0.5, 1.0)}),)
+EPOCHS = Epochs([Epoch(0, {LEFT: KeyRange(0.0, 0.5), RIGHT: KeyRange(0.5, 1.0)})])
 CREATED = datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
 
 Payloads = Sequence[bytes]
@@ -45,7 +45,7 @@ def generation(
     held: Mapping[SegmentId, Sequence[Payloads | Hole]],
     *,
     before: Manifest | None = None,
-    epochs: Sequence[Epoch] = EPOCHS,
+    epochs: Epochs = EPOCHS,
     configuration: StreamConfiguration | None = None,
     head: Mapping[SegmentId, int] | None = None,
 ) -> Made:
@@ -90,14 +90,14 @@ def generation(
             )
         )
     manifest = Manifest(
-        format=1,
+        format=FORMAT,
         generation=before.generation + 1 if before else 1,
         created=CREATED,
         scope=NAME.scope,
         stream=NAME.stream,
         layout="events",
         configuration=Configuration.of(configuration or StreamConfiguration(tags=("ünï", "a"))),
-        epochs=tuple(EpochEntry.of(epoch) for epoch in epochs),
+        epochs=epochs,
         from_=begin,
         to=StreamCut(NAME, {segment: ends[segment] for segment in epochs[-1].segments}),
         segments=tuple(entries),

@@ -70,7 +70,10 @@ func (archive *Archive) file(key string, into any) []byte {
 	need(json.Unmarshal(data, &plain) == nil, "%s is not valid JSON", key)
 	_, isDecision := into.(*Decision)
 	json.Unmarshal(data, &version)
-	if format, isNumber := version.Format.(float64); isNumber && format != 1 && !(format == 2 && isDecision) || version.Features != nil {
+	_, isManifest := into.(*Manifest)
+	format, isNumber := version.Format.(float64)
+	isKnown := format == 1 && !isManifest || format == 2 && (isDecision || isManifest)
+	if isNumber && !isKnown || version.Features != nil {
 		panic(failure{"reject", key + " is of a version, or has a feature, that this reader does not know"})
 	}
 	err := json.Unmarshal(data, into)

@@ -20,12 +20,14 @@ type ID uint64
 func (id ID) String() string { return fmt.Sprintf("%d.#epoch.%d", uint32(id), id>>32) }
 
 type keys struct {
-	ID   ID      `json:"id"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
+	id        ID
+	low, high float64
 }
 
-func (one keys) meets(low, high float64) bool { return max(one.Low, low) < min(one.High, high) }
+// What an epoch seals and opens, each in order of the keys.
+type change struct{ seals, opens []keys }
+
+func (one keys) meets(low, high float64) bool { return max(one.low, low) < min(one.high, high) }
 
 type part struct {
 	Name   string `json:"name"`
@@ -66,10 +68,7 @@ type Manifest struct {
 		} `json:"retention"`
 		Tags []string `json:"tags"`
 	} `json:"configuration"`
-	Epochs []struct {
-		Epoch    uint32 `json:"epoch"`
-		Segments []keys `json:"segments"`
-	} `json:"epochs"`
+	Epochs   []string          `json:"epochs"`
 	From     map[string]uint64 `json:"from"`
 	To       map[string]uint64 `json:"to"`
 	Segments []part            `json:"segments"`
@@ -94,6 +93,7 @@ type Manifest struct {
 		Length  uint64 `json:"length"`
 		Digest  digest `json:"digest"`
 	} `json:"witness" may:"lack"`
+	history     []change
 	fingerprint string
 	rows        map[ID][]*Row
 }
@@ -121,8 +121,8 @@ func open(folder string) *Archive {
 		found := archive.manifest(one)
 		if count := len(archive.generations); count > 0 {
 			before := archive.generations[count-1]
-			follows := maps.Equal(found.From, before.To) && found.Content == before.Content && len(found.Epochs) >= len(before.Epochs)
-			follows = follows && reflect.DeepEqual(found.Epochs[:len(before.Epochs)], before.Epochs)
+			follows := maps.Equal(found.From, before.To) && found.Content == before.Content && len(found.history) >= len(before.history)
+			follows = follows && reflect.DeepEqual(found.history[:len(before.history)], before.history)
 			need(follows, "generation %d does not follow from the one before it", found.Generation)
 		}
 		archive.generations = append(archive.generations, found)
@@ -155,7 +155,7 @@ func (archive *Archive) manifest(wanted span) *Manifest {
 	found.fingerprint = digestOf(archive.file(key, found))
 	isOurs := found.Scope+"/"+found.Stream == archive.stream && found.Generation == wanted.Generation && found.first() == wanted.First
 	need(isOurs && (found.Line == nil || *found.Line == archive.line), "%s is of another archive or generation", key)
-	need(found.Format == 1 && slices.Contains([]string{"events", "bytes"}, found.Content), "%s: format or content", key)
+	need(found.Format == 2 && slices.Contains([]string{"events", "bytes"}, found.Content), "%s: format or content", key)
 	stored := found.Layout + " " + found.Compression
 	need(stored == "chunks " || stored == "chunks zstd" || stored == "events " && found.Content == "events", "%s: %s", key, stored)
 	scaling, retention := found.Configuration.Scaling.Kind, found.Configuration.Retention.Kind
@@ -166,30 +166,96 @@ func (archive *Archive) manifest(wanted span) *Manifest {
 		right := one.Generation == wanted.First+uint32(at) && one.Epochs <= len(found.Epochs) && len(found.Replaces) > 1
 		need(right && (!isLast || one.Generation == wanted.Generation && maps.Equal(one.To, found.To)), "%s: replaces", key)
 	}
-	all, last := archive.epochs(found, key), map[ID]bool{}
-	for _, one := range found.Epochs[len(found.Epochs)-1].Segments {
-		last[one.ID] = true
-	}
+	all, last := found.epochs(key)
 	archive.between(found, all, last, key)
 	archive.index(found, wanted.stem()+".ranges.parquet")
 	return found
 }
 
-// Checks the epochs, and returns the keys of each segment.
-func (archive *Archive) epochs(found *Manifest, key string) map[ID]keys {
-	all := map[ID]keys{}
+const slack = 1e-12
+
+var epochText = regexp.MustCompile(`^(?:(0|[1-9][0-9]*)\.)?(0|[1-9][0-9]*)(?::([0-9](?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?))?$`)
+
+// Reads what each epoch seals and opens; returns the keys of each segment, and which ones are open in the last epoch.
+func (found *Manifest) epochs(key string) (all map[ID]keys, open map[ID]bool) {
+	all, open = map[ID]keys{}, map[ID]bool{}
 	need(len(found.Epochs) > 0, "%s has no epochs", key)
-	for number, epoch := range found.Epochs {
-		at, seen := 0.0, map[ID]bool{}
-		for _, one := range slices.SortedFunc(slices.Values(epoch.Segments), func(a, b keys) int { return int(math.Copysign(1, a.Low-b.Low)) }) {
-			known, there := all[one.ID]
-			right := one.Low == at && one.High > at && !seen[one.ID] && int(one.ID>>32) <= number && (!there || known == one)
-			need(right && int(epoch.Epoch) == number, "%s: epoch %d", key, number)
-			at, seen[one.ID], all[one.ID] = one.High, true, one
+	top := 1.0 // where the segment ends that has the highest keys
+	for number, text := range found.Epochs {
+		sealed, opened, right := strings.Cut(text, ">")
+		need(right && len(all) <= 1_000_000, "%s: epoch %d", key, number)
+		one := change{}
+		for _, name := range pieces(sealed) {
+			parts := epochText.FindStringSubmatch(name)
+			need(parts != nil && parts[1] != "" && parts[3] == "", "%s: epoch %d seals %q", key, number, name)
+			id := idOf(parts, 0)
+			need(open[id], "%s: epoch %d seals %s, which is not open", key, number, id)
+			one.seals = append(one.seals, all[id])
+			delete(open, id)
 		}
-		need(1-1e-12 < at && at <= 1, "%s: epoch %d does not hold all keys", key, number)
+		slices.SortFunc(one.seals, func(a, b keys) int { return int(math.Copysign(1, a.low-b.low)) })
+		left := one.seals
+		if number == 0 {
+			left = []keys{{0, 0, 1}}
+		}
+		before, low := joined(left), 0.0
+		for _, name := range pieces(opened) {
+			parts := epochText.FindStringSubmatch(name)
+			need(parts != nil, "%s: epoch %d opens %q", key, number, name)
+			for len(left) > 0 && left[0].high <= low {
+				left = left[1:]
+			}
+			high := low
+			if len(left) > 0 {
+				low, high = max(low, left[0].low), left[0].high
+			}
+			if parts[3] != "" {
+				high, _ = strconv.ParseFloat(parts[3], 64)
+			}
+			held := keys{idOf(parts, number), low, high}
+			_, known := all[held.id]
+			need(!known && int(held.id>>32) <= number && low < high && high <= 1, "%s: epoch %d opens %q", key, number, name)
+			all[held.id], open[held.id], low = held, true, high
+			one.opens = append(one.opens, held)
+		}
+		after := joined(one.opens)
+		if len(before) > 0 && len(after) > 0 && before[len(before)-1].high == top && after[len(after)-1].high > 1-slack {
+			top = after[len(after)-1].high
+			before[len(before)-1].high = top
+		}
+		need(slices.Equal(before, after), "%s: epoch %d opens other keys than it seals", key, number)
+		found.history = append(found.history, one)
 	}
-	return all
+	return all, open
+}
+
+func pieces(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+func idOf(parts []string, epoch int) ID {
+	number, wrong := strconv.ParseUint(parts[2], 10, 31)
+	created, also := uint64(epoch), error(nil)
+	if parts[1] != "" {
+		created, also = strconv.ParseUint(parts[1], 10, 31)
+	}
+	need(wrong == nil && also == nil, "%s is no segment", parts[0])
+	return ID(created<<32 | number)
+}
+
+// Returns ranges of keys without their segments, those joined that follow each other without a hole.
+func joined(ranges []keys) (found []keys) {
+	for _, one := range ranges {
+		if last := len(found) - 1; last >= 0 && found[last].high == one.low {
+			found[last].high = one.high
+		} else {
+			found = append(found, keys{0, one.low, one.high})
+		}
+	}
+	return found
 }
 
 // Checks the cuts, and that the segments between them are there, each with its bounds.
@@ -208,7 +274,7 @@ func (archive *Archive) between(found *Manifest, all map[ID]keys, last map[ID]bo
 	for id, held := range all {
 		for first := range from {
 			for end := range to {
-				low, high := max(all[first].Low, held.Low), min(all[first].High, held.High)
+				low, high := max(all[first].low, held.low), min(all[first].high, held.high)
 				if all[end].meets(low, high) && low < high && first>>32 <= id>>32 && id>>32 <= end>>32 && !slices.Contains(wanted, id) {
 					wanted = append(wanted, id)
 				}

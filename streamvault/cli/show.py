@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamvault.cli.lines import exact_text
@@ -11,6 +11,7 @@ from streamvault.cli.output import Results
 from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, events_text, exact_moment_text
 from streamvault.manifests.options import ShowOptions
+from streamvault.streamstore.model import KeyRange, SegmentId
 
 _SCALING_UNITS = {"events": " events/s per segment", "kbytes": " KB/s per segment"}
 _RETENTION_UNITS = {"time": " ms", "size": " bytes"}
@@ -51,13 +52,15 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
         }
     )
     results.line("")
-    keys = {segment["id"]: segment for epoch in document["epochs"] for segment in epoch["segments"]}
+    from streamvault.manifests.epochs import parse_epochs
+
+    ranges = parse_epochs(document["epochs"]).ranges
     results.table(
         {"SEGMENT": False, "KEYS": False, "START": True, "END": True, "EVENTS": True, "BYTES": True, "STATE": False},
         [
             (
                 segment["name"].rpartition("/")[2],
-                _keys(keys, segment["name"]),
+                _keys(ranges, segment["name"]),
                 f"{segment['start']:,}",
                 f"{segment['end']:,}",
                 events_text(segment["events"], segment["bytes"]) or "-",
@@ -99,9 +102,7 @@ def _policy(policy: dict[str, Any], units: dict[str, str]) -> str:
     return ", ".join([policy["kind"], *rest])
 
 
-def _keys(segments: dict[int, dict[str, Any]], name: str) -> str:
+def _keys(ranges: Mapping[SegmentId, KeyRange], name: str) -> str:
     """Return a segment's key range, from the epochs."""
-    from streamvault.streamstore.model import SegmentId
-
-    segment = segments.get(SegmentId.parse(name.rpartition("/")[2]).value)
-    return f"[{segment['low']:.4g}, {segment['high']:.4g})" if segment else ""
+    held = ranges[SegmentId.parse(name.rpartition("/")[2])]
+    return f"[{held.low:.4g}, {held.high:.4g})"

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -55,7 +54,7 @@ from streamvault.streamstore.model import (
     HEADER_BYTES,
     LARGEST_EVENT_BYTES,
     MAX_EVENT_BYTES,
-    Epoch,
+    EpochChange,
     EventPointer,
     KeyRange,
     ScaleKind,
@@ -407,7 +406,7 @@ class BatchPlanner:
         self._fitting = set(filter(fits, self._ends))
         self.is_cut_short = self._fitting != self._ends.keys()
         self._successions = [
-            one for pair in pairwise(described.epochs) for one in _successions(*pair) if one.after <= self._fitting
+            one for change in described.epochs.changes for one in _successions(change) if one.after <= self._fitting
         ]
 
     def next(self) -> Mapping[SegmentId, tuple[int, int]]:
@@ -433,10 +432,9 @@ class BatchPlanner:
         self.cut = StreamCut(self.cut.stream, {**self.cut.offsets, **ends})
 
 
-def _successions(before: Epoch, after: Epoch) -> Iterator[Succession]:
+def _successions(change: EpochChange) -> Iterator[Succession]:
     """Split a scale into its parts that are independent of each other."""
-    sealed = [(s, held) for s, held in before.segments.items() if s not in after.segments]
-    opened = [(s, held) for s, held in after.segments.items() if s not in before.segments]
+    sealed, opened = list(change.seals.items()), list(change.opens.items())
     while sealed and opened:
         olds, news = 1, 1
         while (old := sealed[olds - 1][1].high) != (new := opened[news - 1][1].high):

@@ -19,7 +19,7 @@ from streamvault.exporter.reports import ExportOptions, PlanOptions, PlanReport,
 from streamvault.layouts.archived_range import ArchivedRange, block_checksums_length
 from streamvault.layouts.chunks import FRAME_BYTES
 from streamvault.layouts.layout import Layout, layout_of, open_layout
-from streamvault.manifests.manifest import MAX_INDEX_BYTES, Configuration, EpochEntry, Manifest, SegmentEntry, Witness
+from streamvault.manifests.manifest import FORMAT, MAX_INDEX_BYTES, Configuration, Manifest, SegmentEntry, Witness
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.manifests.verbs.costs import (
     Part,
@@ -41,6 +41,7 @@ from streamvault.streamstore.model import (
     HEADER_BYTES,
     LARGEST_EVENT_BYTES,
     Epoch,
+    Epochs,
     KeyRange,
     SegmentId,
     StreamConfiguration,
@@ -128,14 +129,14 @@ def _manifest(stream: StreamName, numbers: range, part: Part) -> Manifest:
     held = min(_WITNESS_BYTES, part.bytes)
     names = [one.in_stream(stream) for one in ids]
     return Manifest(
-        format=1,
+        format=FORMAT,
         generation=1,
         created=now_utc(),
         scope=stream.scope,
         stream=stream.stream,
         layout="chunks",
         configuration=Configuration.of(StreamConfiguration()),
-        epochs=(EpochEntry.of(epoch),),
+        epochs=Epochs([epoch]),
         from_=StreamCut(stream, dict.fromkeys(ids, 0)),
         to=StreamCut(stream, dict.fromkeys(ids, part.bytes)),
         witness=tuple(

@@ -12,7 +12,7 @@ from streamvault.exporter.reports import ExportOptions
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName, layout_of, open_layout
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.manifest import Configuration, EpochEntry, GapEntry, Manifest, PlannedSegment
+from streamvault.manifests.manifest import Configuration, GapEntry, Manifest, PlannedSegment
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.manifests.plan import (
     Plan,
@@ -397,12 +397,11 @@ def make_plan(
     to = to_cut or described.tail
     if to_cut is not None:
         _check_cut(described, store, to_cut)
-    epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
     configuration = Configuration.of(described.configuration)
     sealed = described.sealed and to == described.tail
     groups, registry = beside or Beside()
     noted = None if groups is None else tuple(group.entry(described) for group in groups)
-    metadata = (epochs, configuration, sealed)
+    metadata = (described.epochs, configuration, sealed)
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
     is_new = is_new or (newest is not None and noted is not None and noted != newest.reader_groups)
     schemas = known = None if newest is None else newest.schemas
@@ -429,7 +428,7 @@ def make_plan(
         content=content,
         range_size=options.range_size or RANGE_SIZE,
         configuration=configuration,
-        epochs=epochs,
+        epochs=described.epochs,
         from_=start,
         to=to,
         segments=tuple(segments),

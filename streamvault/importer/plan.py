@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import islice
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from streamvault.streamstore.cuts import common_counterparts, info_of, segments_
 from streamvault.streamstore.model import (
     ContentKind,
     Epoch,
+    EpochChange,
+    Epochs,
     KeyRange,
     Range,
     ScaleKind,
@@ -68,7 +70,7 @@ class TargetPositions:
     infos: dict[SegmentId, SegmentInfo | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, epochs: Sequence[Epoch], source: str, target: OpenStream) -> TargetPositions:
+    def of(cls, epochs: Epochs, source: str, target: OpenStream) -> TargetPositions:
         """Find the segments that correspond to those of a source.
 
         Args:
@@ -178,12 +180,12 @@ class Replay:
 
     first: Epoch
     steps: tuple[ScaleStep, ...]
-    epochs: tuple[Epoch, ...]
+    epochs: Epochs
     moved: tuple[MovedBoundary, ...]
 
 
-def plan_replay(epochs: Sequence[Epoch], numbers: Numbers = "keep") -> Replay:
-    """Plan the scales for a source's epochs (from 0 on, in order).
+def plan_replay(epochs: Epochs, numbers: Numbers = "keep") -> Replay:
+    """Plan the scales for a source's epochs, in time in proportion to what they seal and open.
 
     Args:
         epochs: the epochs.
@@ -197,50 +199,46 @@ def plan_replay(epochs: Sequence[Epoch], numbers: Numbers = "keep") -> Replay:
     _check_start(epochs)
     here: dict[SegmentId, KeyRange] = dict(epochs[0].segments)
     highest = max(segment.number for segment in here)
-    made = [epochs[0]]
+    made = [epochs.changes[0]]
     steps: list[ScaleStep] = []
     moved: list[MovedBoundary] = []
     kept = True
-    for before, after in pairwise(epochs):
-        seal = tuple(segment for segment in before.segments if segment not in after.segments)
-        opens = sorted(segment for segment in after.segments if segment not in before.segments)
-        expected = [SegmentId(after.number, highest + 1 + i) for i in range(len(opens))]
+    for number, change in islice(enumerate(epochs.changes), 1, None):
+        opens = sorted(change.opens)
+        expected = [SegmentId(number, highest + 1 + i) for i in range(len(opens))]
         kept = kept and opens == expected
         if not opens or not (kept or numbers == "map"):
             raise CannotReplay(
-                f"the segment numbers of epoch {after.number} cannot be reproduced: a transaction was committed across "
+                f"the segment numbers of epoch {number} cannot be reproduced: a transaction was committed across "
                 "a scale",
                 where=", ".join(map(str, opens[:3])),
                 todo=MAP_NUMBERS,
             )
         highest = max(highest, *(segment.number for segment in opens))
-        fixed = _outer_boundaries([before.segments[s] for s in seal], [here[s] for s in seal])
-        source_ranges = [after.segments[s] for s in opens]
+        sealed = {segment: here.pop(segment) for segment in change.seals}
+        fixed = _outer_boundaries(list(change.seals.values()), list(sealed.values()))
+        source_ranges = [change.opens[segment] for segment in opens]
         ranges = nudge(source_ranges, fixed) if kept else None
         if ranges is None and numbers == "keep":
             raise CannotReplay(
-                f"no boundaries near the source's give the {len(opens)} segments of epoch {after.number} the source's "
+                f"no boundaries near the source's give the {len(opens)} segments of epoch {number} the source's "
                 "numbers",
                 todo=MAP_NUMBERS,
             )
         ranges = ranges or [
             KeyRange(fixed.get(held.low, held.low), fixed.get(held.high, held.high)) for held in source_ranges
         ]
-        for segment in seal:
-            del here[segment]
-        steps.append(ScaleStep(after.number, seal, tuple(ranges), dict(zip(opens, ranges, strict=True))))
-        moved += _moves(after.number, source_ranges, ranges, fixed)
+        steps.append(ScaleStep(number, tuple(sealed), tuple(ranges), dict(zip(opens, ranges, strict=True))))
+        moved += _moves(number, source_ranges, ranges, fixed)
         here.update(steps[-1].opens)
-        made.append(Epoch(after.number, dict(here)))
-    return Replay(epochs[0], tuple(steps), tuple(made), tuple(moved))
+        made.append(EpochChange(sealed, steps[-1].opens))
+    return Replay(epochs[0], tuple(steps), Epochs.of(made), tuple(moved))
 
 
-def _check_start(epochs: Sequence[Epoch]) -> None:
-    numbers = [epoch.number for epoch in epochs]
-    first = sorted(epochs[0].segments) if epochs else []
-    whole = bool(first) and first == [SegmentId(0, first[0].number + i) for i in range(len(first))]
-    if numbers != list(range(len(epochs))) or not whole:
-        raise CannotReplay("the source's epochs do not start at 0 with consecutively numbered segments of epoch 0")
+def _check_start(epochs: Epochs) -> None:
+    first = sorted(epochs.changes[0].opens)
+    if not first or first != [SegmentId(0, first[0].number + i) for i in range(len(first))]:
+        raise CannotReplay("the source's epochs do not start with consecutively numbered segments of epoch 0")
 
 
 def _outer_boundaries(source: Sequence[KeyRange], target: Sequence[KeyRange]) -> dict[float, float]:
@@ -399,13 +397,12 @@ def plan_restore(content: Content, options: TargetOptions) -> RestorePlan:
     """
     described, head, tail = content.described, content.head, content.tail
     between = segments_between(described, head, tail)
-    created = described.created_in()
-    last = max(created[segment] for segment in tail.offsets)
-    replay = plan_replay([epoch for epoch in described.epochs if epoch.number <= last], options.numbers)
+    last = max(described.epochs.life(segment).first for segment in tail.offsets)
+    replay = plan_replay(described.epochs.upto(last + 1), options.numbers)
     keep = options.offsets == "keep"
     segments = {
         segment: _plan_segment(content, segment, between[segment], keep=keep) if segment in between else SegmentPlan()
-        for segment in sorted({s for epoch in replay.epochs for s in epoch.segments})
+        for segment in replay.epochs.ranges
     }
     return RestorePlan(
         source=described.name,

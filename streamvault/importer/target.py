@@ -13,7 +13,7 @@ message.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -21,7 +21,7 @@ from typing import TypeVar
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.importer.from_archive import generation_of
 from streamvault.importer.plan import MAP_NUMBERS, RestorePlan, ScaleStep, check_filler
-from streamvault.streamstore.cuts import counterparts, is_before, segments_between
+from streamvault.streamstore.cuts import counterparts, is_before, pair_changes, segments_between
 from streamvault.streamstore.errors import (
     InvalidCut,
     NoSuchScope,
@@ -35,6 +35,9 @@ from streamvault.streamstore.lease import Heartbeat, Lease, LeaseHeld, last_hear
 from streamvault.streamstore.ledger import Ledger, LedgerNameTaken
 from streamvault.streamstore.model import (
     Epoch,
+    EpochChange,
+    Epochs,
+    KeyRange,
     ScaleKind,
     Scaling,
     SegmentId,
@@ -199,8 +202,9 @@ class Target:
         self._configuration = described.configuration
         self._plan = plan
         self._lease = lease
-        self._epochs = described.epochs
-        self.segments: Mapping[SegmentId, SegmentId] = matching(described.epochs, plan) or {}
+        self._changes = list(described.epochs.changes)
+        self._current = described.epochs[-1]
+        self.segments = matching(described.epochs, plan) or {}
         self.resumed = resumed
         self.marked = _is_marked(described, plan)
         self.epoch = described.epochs[-1].number
@@ -276,24 +280,32 @@ class Target:
         Raises:
             Failed: the store created other segments than expected.
         """
-        expected = self._plan.replay.epochs[step.epoch]
+        count = len(self._current.segments) - len(step.seal) + len(step.opens)
         seal = [self.segments[segment] for segment in step.seal]
         self._lease.confirm()
-        if len(expected.segments) < self._configuration.scaling.min_segments:
+        if count < self._configuration.scaling.min_segments:
             # a store rejects a scale below the policy's minimum
-            self._configure(Scaling.never(len(expected.segments)))
+            self._configure(Scaling.never(count))
         made = self._store.scale(self._stream.name, seal, step.ranges)
-        self.epoch = made.number
-        self._epochs = (*self._epochs, made)
-        segments = matching([made], self._plan, self.segments)
-        if segments is None:
+        expected = self._plan.replay.epochs.changes[step.epoch]
+        if not self._is_followed_by(made, expected):
             raise Failed(
                 f"the store created other segments in epoch {step.epoch} than the source has",
-                where=f"{self._stream.uri}: {_text(made)} instead of {_text(expected)}",
+                where=f"{self._stream.uri}: {_text(made.segments)} instead of, among others, {_text(expected.opens)}",
                 todo="Please report this with the stream's scale history.",
             )
-        self.segments = segments
         self._fix_segments(len(made.segments))
+
+    def _is_followed_by(self, made: Epoch, expected: EpochChange) -> bool:
+        """Take the epoch that a scale made as the newest one; return whether it is the expected one."""
+        try:
+            change = EpochChange.between(self._current.segments, made.segments)
+        except ValueError:
+            return False
+        self.epoch, self._current = made.number, made
+        self._changes.append(change)
+        is_next = made.number == len(self._changes) - 1 and (self._plan.numbers == "map" or change == expected)
+        return is_next and pair_changes(made.number, expected, change, self.segments)
 
     def _fix_segments(self, segments: int) -> None:
         """Set a fixed policy, so that no auto-scaler merges segments that are idle for a while."""
@@ -331,7 +343,7 @@ class Target:
             StreamChanged: another process deleted or configured the stream.
         """
         described = self._stream.describe()
-        if described.epochs != self._epochs or self.epoch != self._plan.replay.epochs[-1].number:
+        if described.epochs.changes != tuple(self._changes) or self.epoch != len(self._plan.replay.epochs) - 1:
             raise Failed(
                 "another process scaled the stream during the import",
                 where=self._stream.uri,
@@ -459,21 +471,12 @@ def renamed(offsets: Mapping[SegmentId, int], segments: Mapping[SegmentId, Segme
     return {segments[segment]: offset for segment, offset in offsets.items()}
 
 
-def matching(
-    epochs: Sequence[Epoch], plan: RestorePlan, known: Mapping[SegmentId, SegmentId] | None = None
-) -> Mapping[SegmentId, SegmentId] | None:
-    """Return the plan's segment → the target's; None if the target's epochs are not as planned.
-
-    Args:
-        epochs: epochs of the target.
-        plan: the plan.
-        known: the result for the epochs before; None if there are none before.
-    """
-    first = epochs[0].number
-    planned = plan.replay.epochs[first : first + len(epochs)]
-    if len(planned) < len(epochs) or (plan.numbers == "keep" and tuple(epochs) != planned):
+def matching(epochs: Epochs, plan: RestorePlan) -> dict[SegmentId, SegmentId] | None:
+    """Return the plan's segment → the target's, given its epochs; None if these are not as planned."""
+    planned = plan.replay.epochs
+    if len(planned) < len(epochs) or (plan.numbers == "keep" and not planned.starts_with(epochs)):
         return None
-    return counterparts(planned, epochs, known)
+    return counterparts(planned, epochs)
 
 
 def has_data(described: StreamDescription) -> bool:
@@ -513,7 +516,7 @@ def target_exists_error(
 def _written_since(described: StreamDescription, plan: RestorePlan) -> str:
     """Return what a stream has more than planned; empty if it does not look restored."""
     planned = len(plan.replay.epochs)
-    segments = matching(described.epochs[:planned], plan)
+    segments = matching(described.epochs.upto(planned), plan)
     if segments is None or len(described.epochs) < planned:
         return ""
     if len(described.epochs) > planned:
@@ -525,8 +528,8 @@ def _written_since(described: StreamDescription, plan: RestorePlan) -> str:
     return next(iter(grown), "")
 
 
-def _text(epoch: Epoch) -> str:
-    return ", ".join(f"{segment} [{held.low!r}, {held.high!r})" for segment, held in epoch.segments.items())
+def _text(segments: Mapping[SegmentId, KeyRange]) -> str:
+    return ", ".join(f"{segment} [{held.low!r}, {held.high!r})" for segment, held in segments.items())
 
 
 T = TypeVar("T")

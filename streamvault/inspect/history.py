@@ -17,7 +17,7 @@ from streamvault.manifests.listing import Listing
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.store import AccessDenied
 from streamvault.streamstore.cuts import segments_between
-from streamvault.streamstore.model import Epoch, KeyRange, SegmentId, StreamCut, StreamDescription
+from streamvault.streamstore.model import Epochs, KeyRange, SegmentId, StreamCut, StreamDescription
 
 MAX_MARKS = 5_000
 """Marks of a chart. More are joined: those of neighbouring generations, for each segment."""
@@ -223,21 +223,15 @@ def gather_history(archive: Archive, listing: Listing, manifests: Iterable[Manif
                 total[0] += entry.bytes
                 total[1] += entry.events
                 objects += layout.object_count(ceil(entry.bytes / newest.range_size), entry.events)
-    segments = tuple(spans_of([epoch.value() for epoch in newest.epochs], totals))
+    segments = tuple(spans_of(newest.epochs, totals))
     return ArchiveHistory(archive, listing, newest, points, segments, drawn, objects)
 
 
-def spans_of(epochs: Sequence[Epoch], totals: Mapping[SegmentId, Sequence[int | None]]) -> Iterator[DrawnSegment]:
+def spans_of(epochs: Epochs, totals: Mapping[SegmentId, Sequence[int | None]]) -> Iterator[DrawnSegment]:
     """Yield every segment, given segment → its bytes and events."""
-    first: dict[SegmentId, int] = {}
-    last: dict[SegmentId, tuple[int, KeyRange]] = {}
-    for epoch in epochs:
-        for segment, keys in epoch.segments.items():
-            first.setdefault(segment, epoch.number)
-            last[segment] = epoch.number, keys
-    for segment, (number, keys) in last.items():
+    for segment, keys, first, last in sorted(epochs.lives, key=lambda life: life.first):
         size, events = totals.get(segment, (None, None))
-        yield DrawnSegment(segment, keys, first[segment], number, number == epochs[-1].number, size, events)
+        yield DrawnSegment(segment, keys, first, last, last == len(epochs) - 1, size, events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +263,8 @@ def _steps(manifest: Manifest) -> Iterator[_Step]:
         )
         return
     ends = {one.id: one.end for one in manifest.segments}
-    epochs = tuple(epoch.value() for epoch in manifest.epochs)
     described = StreamDescription(
-        manifest.name, manifest.configuration.value(), epochs, manifest.from_, manifest.to, manifest.sealed
+        manifest.name, manifest.configuration.value(), manifest.epochs, manifest.from_, manifest.to, manifest.sealed
     )
     at: StreamCut = manifest.from_
     for one in manifest.replaces:
@@ -312,13 +305,13 @@ class DrawnParts:
         """
         begun, ended = step.epochs
         seconds = (step.created - begin).total_seconds() if self._steps else 0.0
-        last = {s.id: epoch.epoch for epoch in step.manifest.epochs[begun : ended + 1] for s in epoch.segments}
-        got = {last.get(segment.value, begun) for segment, *_, size, _ in step.parts if size} | {ended}
+        last = {part[0]: max(begun, min(ended, step.manifest.epochs.life(part[0]).last)) for part in step.parts}
+        got = {last[segment] for segment, *_, size, _ in step.parts if size} | {ended}
         shares = [0, *accumulate(int(epoch in got) for epoch in range(begun, ended + 1))]
         each = (step.created - begin) / shares[-1]
         for segment, start, end, size, events in step.parts:
             from_ = shares[max(segment.epoch - begun, 0)]
-            to = shares[last.get(segment.value, begun) - begun + 1]
+            to = shares[last[segment] - begun + 1]
             if from_ == to:
                 continue
             self._put(

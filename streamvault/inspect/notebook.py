@@ -25,7 +25,7 @@ def _charts(value: object) -> Iterator[Chart]:
             yield generations_chart(list(_points(value)), value.expired_up_to)
         case Manifest():
             totals = {one.id: (one.bytes, one.events) for one in value.segments}
-            yield segments_chart(list(spans_of([epoch.value() for epoch in value.epochs], totals)), "archived")
+            yield segments_chart(list(spans_of(value.epochs, totals)), "archived")
         case _:
             pass
 

@@ -188,7 +188,7 @@ def _draft(generation: Generation, last: Manifest | None, where: str) -> TablePl
     after = 0 if last is None else last.generation
     if last is not None:
         start = next((one.to for one in manifest.replaces if one.generation == after), manifest.from_)
-        if start != last.to or manifest.epochs[: len(last.epochs)] != last.epochs:
+        if start != last.to or not manifest.epochs.starts_with(last.epochs):
             todo = "Give the new table another name (--table)."
             raise Conflict(f"generation {after} of the table is not from this archive", where=where, todo=todo)
         if manifest.first <= after:

@@ -219,15 +219,6 @@ Moment = Annotated[
 ]
 
 
-def _segment_id(value: int) -> int:
-    with value_errors():
-        SegmentId.of(value)
-    return value
-
-
-SegmentNumber = Annotated[Offset, AfterValidator(_segment_id)]
-
-
 def _as_cut(value: object) -> object:
     if isinstance(value, StreamCut):
         return value

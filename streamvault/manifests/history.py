@@ -17,6 +17,7 @@ from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import PlaceAddress
 from streamvault.layouts.layout import open_reader
 from streamvault.manifests.damage import ArchivedPart
+from streamvault.manifests.epochs import epoch_texts
 from streamvault.manifests.manifest import Configuration, Manifest, Replaced, SegmentEntry
 from streamvault.streamstore.cuts import no_end, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
@@ -44,7 +45,7 @@ def check_follows(before: Manifest, after: Manifest, where: str) -> None:
     if after.from_ != before.to:
         what = f"generation {after.generation} does not start where generation {before.generation} ended"
         raise Damaged(what, where=where)
-    if after.epochs[: len(before.epochs)] != before.epochs:
+    if not after.epochs.starts_with(before.epochs):
         what = f"generation {after.generation} has different epochs than generation {before.generation}"
         raise Damaged(what, where=where)
     if after.content != before.content:
@@ -218,8 +219,7 @@ class History:
     def description(self) -> StreamDescription:
         """The stream at the time of the newest generation, from the archive's head to its tail."""
         newest = self.newest
-        known = self._last.epochs if self._upto is None else self._last.epochs[: self._upto.epochs]
-        epochs = tuple(epoch.value() for epoch in known)
+        epochs = self._last.epochs if self._upto is None else self._last.epochs.upto(self._upto.epochs)
         return StreamDescription(self.stream, newest.configuration.value(), epochs, self.head, self.tail, newest.sealed)
 
     @property
@@ -237,10 +237,7 @@ class History:
         content = {
             "stream": str(self.stream),
             "configuration": Configuration.of(described.configuration).document(),
-            "epochs": [
-                [epoch.number, *((segment.value, keys.low, keys.high) for segment, keys in epoch.segments.items())]
-                for epoch in described.epochs
-            ],
+            "epochs": epoch_texts(described.epochs),
             "sealed": described.sealed,
             "head": self.head.to_json(),
             "tail": self.tail.to_json(),

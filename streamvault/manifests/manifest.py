@@ -21,6 +21,7 @@ from streamvault.common.errors import Usage
 from streamvault.common.report import charts_of, html_of
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
+from streamvault.manifests.epochs import EpochTexts
 from streamvault.manifests.files import (
     UNSUPPORTED,
     Count,
@@ -31,15 +32,12 @@ from streamvault.manifests.files import (
     Moment,
     Offset,
     SegmentName,
-    SegmentNumber,
     segment_key,
     value_errors,
 )
 from streamvault.streamstore.cuts import is_before, segments_between
 from streamvault.streamstore.model import (
     ContentKind,
-    Epoch,
-    KeyRange,
     Retention,
     RetentionKind,
     ScaleKind,
@@ -115,50 +113,6 @@ class Configuration(Model):
         """Return the stream store's value."""
         fields = {**dict(self), "scaling": self.scaling.value(), "retention": self.retention.value()}
         return StreamConfiguration(**fields)
-
-
-class EpochSegment(Model):
-    """A segment of an epoch: its int64 id (epoch << 32 | number) and its key range [low, high)."""
-
-    id: SegmentNumber
-    low: Annotated[float, Field(ge=0, le=1)]
-    high: Annotated[float, Field(ge=0, le=1)]
-
-
-FLOAT_SLACK = 1e-12
-"""Tolerance for a key space that ends below 1.0: Pravega's default ranges for 49 segments end an ulp below it."""
-
-
-class EpochEntry(Model):
-    """The segments of an epoch, which is the period between two scales; their key ranges cover [0, 1) exactly once."""
-
-    epoch: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
-    segments: tuple[EpochSegment, ...]
-
-    @model_validator(mode="after")
-    def _covers(self) -> Self:
-        at = 0.0
-        for segment in sorted(self.segments, key=lambda s: s.low):
-            if segment.low != at or segment.high <= at:
-                raise ValueError(f"epoch {self.epoch} does not cover the key space exactly once")
-            at = segment.high
-        if not 1.0 - FLOAT_SLACK < at <= 1.0:
-            raise ValueError(f"epoch {self.epoch} does not cover the key space exactly once")
-        if len({segment.id for segment in self.segments}) != len(self.segments):
-            raise ValueError(f"epoch {self.epoch} has a segment twice")
-        if any(SegmentId.of(segment.id).epoch > self.epoch for segment in self.segments):
-            raise ValueError(f"epoch {self.epoch} has a segment of a later epoch")
-        return self
-
-    @classmethod
-    def of(cls, value: Epoch) -> Self:
-        """Create it from the stream store's value."""
-        segments = tuple(EpochSegment(id=s.value, low=r.low, high=r.high) for s, r in value.segments.items())
-        return cls(epoch=value.number, segments=segments)
-
-    def value(self) -> Epoch:
-        """Return the stream store's value."""
-        return Epoch(self.epoch, {SegmentId.of(s.id): KeyRange(s.low, s.high) for s in self.segments})
 
 
 class PlannedSegment(Model):
@@ -337,6 +291,9 @@ class Replaced(Model):
     reader_groups: tuple[GroupEntry, ...] | None = None
 
 
+FORMAT: Literal[2] = 2
+"""The version of manifests and plans that are written. Of version 1, epochs are read otherwise."""
+
 FEATURES: frozenset[str] = frozenset()
 """The features that this release knows."""
 
@@ -349,7 +306,7 @@ def _known(feature: str) -> str:
 
 Feature = Annotated[str, AfterValidator(_known)]
 
-_NOT_ITS_IDENTITY = frozenset({"layout", "compression", "reader_groups", "line", "schemas"})
+_NOT_ITS_IDENTITY = frozenset({"format", "layout", "compression", "reader_groups", "line", "schemas"})
 
 
 class GenerationModel(File):
@@ -362,7 +319,7 @@ class GenerationModel(File):
     which its events are decoded; None if they were not asked for. `features` are what a reader must know.
     """
 
-    format: Literal[1]
+    format: Literal[1, 2]
     generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
     created: Moment
     scope: str
@@ -371,7 +328,7 @@ class GenerationModel(File):
     compression: Compression = ""
     content: ContentKind = "events"
     configuration: Configuration
-    epochs: Annotated[tuple[EpochEntry, ...], Field(min_length=1)]
+    epochs: EpochTexts
     from_: Annotated[Cut, Field(alias="from")]
     to: Cut
     source: Annotated[str, Field(max_length=4096)] = ""
@@ -393,8 +350,9 @@ class GenerationModel(File):
         """
         if self.replaces and not other.replaces:
             found = next((one for one in self.replaces if one.generation == other.generation), None)
-            known = self.epochs[: found.epochs] if found else ()
-            return found is not None and (found.created, found.to, known) == (other.created, other.to, other.epochs)
+            if found is None or found.epochs != len(other.epochs):
+                return False
+            return (found.created, found.to) == (other.created, other.to) and self.epochs.starts_with(other.epochs)
         mine, others = self.in_common(), other.in_common()
         return all(mine[name] == others[name] for name in mine if name not in _NOT_ITS_IDENTITY)
 
@@ -418,6 +376,7 @@ class GenerationModel(File):
         left_out |= {"content"} if self.content == "events" else set()
         left_out |= {name for name in ("line", "schemas") if getattr(self, name) is None}
         document: dict[str, Any] = {name: value for name, value in super().document().items() if name not in left_out}
+        document["format"] = FORMAT
         for one in (document, *document.get("replaces", ())):
             if one["reader_groups"] is None:
                 del one["reader_groups"]
@@ -451,19 +410,12 @@ class GenerationModel(File):
             layout_of(self.content, self.layout)
         if self.compression not in open_layout(self.layout).compressions:
             raise ValueError(f"layout {self.layout} cannot be compressed")
-        if [epoch.epoch for epoch in self.epochs] != list(range(len(self.epochs))):
-            raise ValueError("epochs are not numbered consecutively from 0")
         if self.replaces:
             numbers = [one.generation for one in self.replaces]
             if len(numbers) < 2 or numbers != list(range(numbers[0], self.generation + 1)):
                 raise ValueError("a merged generation must contain two or more consecutive ones up to its own number")
             if self.replaces[-1].to != self.to or any(one.epochs > len(self.epochs) for one in self.replaces):
                 raise ValueError("a merged generation must end like the last one it contains")
-        ranges: dict[SegmentId, KeyRange] = {}
-        for epoch in self.epochs:
-            for segment, held in epoch.value().segments.items():
-                if ranges.setdefault(segment, held) != held:
-                    raise ValueError(f"segment {segment} has a different key range in epoch {epoch.epoch}")
         with value_errors():
             for noted in (self.reader_groups, *(one.reader_groups for one in self.replaces)):
                 self._check_groups(noted or ())
@@ -488,9 +440,9 @@ class GenerationModel(File):
                 raise ValueError(f"{segment.name} ends at {segment.end}, before it starts at {segment.start}")
             if segment.start != start or end not in {None, segment.end}:
                 raise ValueError(f"{segment.name} does not start and end at the cuts")
-        last = {segment.id for segment in self.epochs[-1].segments}
-        if len({segment.sealed for segment in segments if segment.id.value in last}) > 1 or any(
-            not segment.sealed for segment in segments if segment.id.value not in last
+        last = self.epochs[-1].segments
+        if len({segment.sealed for segment in segments if segment.id in last}) > 1 or any(
+            not segment.sealed for segment in segments if segment.id not in last
         ):
             raise ValueError("a segment is sealed that is open in the last epoch, or the other way round")
         cut = self.to.to_json()
@@ -504,8 +456,7 @@ class GenerationModel(File):
                 raise ValueError(f"a gap is outside the archived part of {gap.segment}")
 
     def _described(self) -> StreamDescription:
-        epochs = tuple(epoch.value() for epoch in self.epochs)
-        return StreamDescription(self.name, self.configuration.value(), epochs, self.from_, self.to, sealed=False)
+        return StreamDescription(self.name, self.configuration.value(), self.epochs, self.from_, self.to, sealed=False)
 
 
 class IndexEntry(Model):

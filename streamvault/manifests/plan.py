@@ -24,7 +24,7 @@ from streamvault.manifests.files import (
     find_file,
     one_line,
 )
-from streamvault.manifests.manifest import GapEntry, GenerationModel, Manifest, PlannedSegment, SegmentEntry
+from streamvault.manifests.manifest import FORMAT, GapEntry, GenerationModel, Manifest, PlannedSegment, SegmentEntry
 from streamvault.objectstore.bulk import delete_all, get_all
 from streamvault.objectstore.store import SMALL, NoSuchObject, ObjectInfo
 from streamvault.streamstore.model import HEADER_BYTES, SegmentId
@@ -33,7 +33,7 @@ from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 class Plan(GenerationModel):
     """What a generation will contain. `gaps` are those known in advance (truncated since the previous generation)."""
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = FORMAT
     range_size: Annotated[int, Field(ge=1)]
     segments: tuple[PlannedSegment, ...]
     gaps: tuple[GapEntry, ...]

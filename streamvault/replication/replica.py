@@ -169,7 +169,7 @@ class Record:
 
     def is_about(self, described: StreamDescription) -> bool:
         """Whether this is the stream that the record is about, not one that was made again under its name."""
-        known = {str(segment) for epoch in described.epochs for segment in epoch.segments}
+        known = {str(segment) for segment in described.ranges()}
         return self.target in ("", first_segment_id(described)) and self.ends.keys() <= known
 
     def end_cut(self, replica: StreamName) -> StreamCut:

@@ -12,7 +12,7 @@ from streamvault.manifests.archive import Archive
 from streamvault.replication.reports import TranslateReport, Translation
 from streamvault.sources.reader_groups import look_at_group
 from streamvault.streamstore.cuts import Cut, EndOf, live_ends, with_ends
-from streamvault.streamstore.model import Epoch, EventPointer, StreamCut, StreamName
+from streamvault.streamstore.model import Epochs, EventPointer, StreamCut, StreamName
 from streamvault.streamstore.uri import OpenStream, is_stream, open_stream
 
 
@@ -75,15 +75,14 @@ def _noted_position(archive_uri: str, name: str) -> StreamCut:
     raise Usage(what, where=archive_uri, todo=todo)
 
 
-def _history(archive_uri: str) -> tuple[StreamName, Sequence[Epoch], EndOf]:
+def _history(archive_uri: str) -> tuple[StreamName, Epochs, EndOf]:
     """Return an archived stream's name, its epochs, and what finds the ends of its segments."""
     archive = Archive.open(archive_uri)
     history = cache(archive.history)  # read only if an end is asked for
-    epochs = [epoch.value() for epoch in archive.manifest().epochs]
-    return archive.stream, epochs, lambda segment: history().sealed_end(segment)
+    return archive.stream, archive.manifest().epochs, lambda segment: history().sealed_end(segment)
 
 
-def _live_history(origin: OpenStream) -> tuple[StreamName, Sequence[Epoch], EndOf]:
+def _live_history(origin: OpenStream) -> tuple[StreamName, Epochs, EndOf]:
     """Return the same of a stream."""
     return origin.name, origin.describe().epochs, live_ends(origin.store, origin.name)
 

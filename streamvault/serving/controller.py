@@ -90,7 +90,7 @@ class ServedController(pbg.ControllerServiceServicer):  # type: ignore[misc]
     def getSegmentsImmediatelyFollowing(self, request: Any, context: Any) -> Any:
         """Return a segment's successors, each with all of its predecessors."""
         described = self._described(request.streamInfo, context)
-        ranges, pairs = described.ranges(), list(successions(described.ranges()))
+        ranges, pairs = described.ranges(), list(successions(described))
         segment = _segment(request.segmentId, context)
         if segment in described.tail.offsets and not described.sealed:  # only a writer asks, see `connection`
             self._refuse(request, context)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, NamedTuple, Self
@@ -21,12 +21,13 @@ from pydantic import PlainSerializer, PlainValidator
 
 from streamvault.common.errors import Conflict
 from streamvault.layouts.archived_range import digest_of
+from streamvault.manifests.epochs import epoch_texts
 from streamvault.manifests.files import segment_key
-from streamvault.manifests.manifest import EpochEntry, GenerationModel, Witness
+from streamvault.manifests.manifest import GenerationModel, Witness
 from streamvault.sources.source import SourceState
 from streamvault.streamstore.cuts import is_before, later_of, segments_between, successions
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTooShort, SegmentTruncated
-from streamvault.streamstore.model import Epoch, SegmentId, StreamCut, StreamDescription, StreamName
+from streamvault.streamstore.model import Epochs, SegmentId, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import StreamStore
 
 WITNESS_BYTES = 64 * 1024
@@ -91,9 +92,8 @@ def check_same_stream(
     Raises:
         Conflict: the stream has different epochs, is shorter, or has different bytes.
     """
-    epochs = tuple(EpochEntry.of(epoch) for epoch in described.epochs)
     shorter = any(described.tail.offsets.get(segment, offset) < offset for segment, offset in known.to.offsets.items())
-    if epochs[: len(known.epochs)] != known.epochs or shorter:
+    if not described.epochs.starts_with(known.epochs) or shorter:
         raise other_stream(store, known, "its epochs differ" if not shorter else "it is shorter")
     return check_witness(store, known, most=most)
 
@@ -271,8 +271,7 @@ class SourcePosition:
     def difference(self, look: SourceState) -> str:
         """Return in words by what a source is another one; empty if it is not."""
         described = look.described
-        count = int(self.history.partition(".")[0])
-        if history_digest(described.epochs[:count]) != self.history:
+        if not has_history(described.epochs, self.history):
             return "its epochs differ"
         try:
             if not is_before(described, self._cut, described.tail):
@@ -301,16 +300,24 @@ Position = Annotated[SourcePosition, PlainValidator(SourcePosition.from_json), P
 """A position in a record that pydantic writes and reads."""
 
 
-def history_digest(epochs: Sequence[Epoch]) -> str:
-    """Return how many epochs a source has, and their digest: a source that goes on keeps its first ones."""
-    content = [[(s.value, keys.low, keys.high) for s, keys in epoch.segments.items()] for epoch in epochs]
-    return f"{len(epochs)}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"
+def history_digest(epochs: Epochs) -> str:
+    """Return how many epochs a source has, and a digest of them: a source that goes on keeps its first ones."""
+    return f"{len(epochs)}.changes.{hashlib.sha256(json.dumps(epoch_texts(epochs)).encode()).hexdigest()[:32]}"
+
+
+def has_history(epochs: Epochs, noted: str) -> bool:
+    """Return whether epochs begin with those of a digest; earlier releases took it of every epoch's segments."""
+    known = epochs.upto(int(noted.partition(".")[0]))
+    if ".changes." in noted:
+        return history_digest(known) == noted
+    content = [[(s.value, keys.low, keys.high) for s, keys in epoch.segments.items()] for epoch in known]
+    return f"{len(known)}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}" == noted
 
 
 def last_at_each_key(described: StreamDescription, cut: StreamCut, held: Container[SegmentId]) -> set[SegmentId]:
     """Return a cut's segments and, for those that are not among the held ones, their predecessors, and so on."""
     last = set(cut.offsets)
-    for before, after in reversed(list(successions(described.ranges()))):
+    for before, after in reversed(list(successions(described))):
         if after in last and after not in held:
             last.add(before)
     return last

@@ -46,7 +46,7 @@ from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import (
     LARGEST_EVENT_BYTES,
     MAX_EVENT_BYTES,
-    Epoch,
+    EpochChange,
     SegmentId,
     SegmentInfo,
     StreamCut,
@@ -305,8 +305,8 @@ def advance(
     between = {} if limit is None else segments_between(described, start, limit)
     front = dict(start.offsets)
     known = dict(infos(list(front)))
-    for before, after in pairwise(described.epochs):
-        for left, entered in _replaced(before, after):
+    for change in described.epochs.changes[1:]:
+        for left, entered in _replaced(change):
             if not left <= front.keys() or not (limit is None or entered <= between.keys()):
                 continue
             if all(_is_read(known[segment], front[segment]) for segment in left):
@@ -331,14 +331,13 @@ def share_out(available: Mapping[K, int], limit: int) -> dict[K, int]:
     return {segment: max(1, size * limit // total) for segment, size in available.items() if size}
 
 
-def _replaced(before: Epoch, after: Epoch) -> list[tuple[set[SegmentId], set[SegmentId]]]:
+def _replaced(change: EpochChange) -> list[tuple[set[SegmentId], set[SegmentId]]]:
     """Group the segments that a scale seals and opens by key range, so that each group is replaced at once."""
-    sealed = [(segment, held) for segment, held in before.segments.items() if segment not in after.segments]
-    opened = [(segment, held) for segment, held in after.segments.items() if segment not in before.segments]
     groups: list[tuple[set[SegmentId], set[SegmentId]]] = []
     reach = -1.0
     for old, (segment, held) in sorted(
-        [(True, one) for one in sealed] + [(False, one) for one in opened], key=lambda item: (item[1][1].low, item[0])
+        [(True, one) for one in change.seals.items()] + [(False, one) for one in change.opens.items()],
+        key=lambda item: (item[1][1].low, item[0]),
     ):
         if held.low >= reach:
             groups.append((set(), set()))

@@ -16,11 +16,11 @@ the same key range in the same epoch; nothing needs to be stored to find them.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import Field, SkipValidation
@@ -29,7 +29,8 @@ from streamvault.common.options import CommandLine, load_file
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, UnreadableReaderGroup
 from streamvault.streamstore.model import (
     SEGMENT_END,
-    Epoch,
+    EpochChange,
+    Epochs,
     KeyRange,
     SegmentId,
     SegmentInfo,
@@ -113,7 +114,7 @@ def validate_cut(description: StreamDescription, cut: StreamCut) -> None:
     """
     ranges = description.ranges()
     _check_shape(description, ranges, cut)
-    _check_lineage(ranges, cut)
+    _check_lineage(description, cut)
     below = _first_beyond(ranges, description.head, cut)
     if below is not None:
         head, segment = below
@@ -160,9 +161,9 @@ def earlier_of(description: StreamDescription, one: StreamCut, other: StreamCut)
     Raises:
         InvalidCut: as `later_of`; also if a cut names both a segment and one of its successors.
     """
-    earlier, ranges = _choose(description, one, other, min), description.ranges()
-    _check_lineage(ranges, one)
-    _check_lineage(ranges, other)
+    earlier = _choose(description, one, other, min)
+    _check_lineage(description, one)
+    _check_lineage(description, other)
     return earlier
 
 
@@ -196,17 +197,22 @@ def segments_between(
     ranges = description.ranges()
     for cut in (from_cut, to_cut):
         _check_shape(description, ranges, cut)
-        _check_lineage(ranges, cut)
+        _check_lineage(description, cut)
     after = _first_beyond(ranges, from_cut, to_cut)
     if after is not None:
         raise InvalidCut(
             f"the first cut lies after the second ({_place(to_cut, after[1])})", where=_place(from_cut, after[0])
         )
-    first, last = _by_key(ranges, from_cut.offsets), _by_key(ranges, to_cut.offsets)
+    cuts = (_by_key(ranges, from_cut.offsets), _by_key(ranges, to_cut.offsets))
+    lows = [[ranges[segment].low for segment in cut] for cut in cuts]
     between: dict[SegmentId, tuple[int, int | None]] = {}
-    for segment, held in ranges.items():
+    begun, open_till = _open_in(description, from_cut)
+    ended, _ = _open_in(description, to_cut)
+    for segment, held, first, last in description.epochs.lives:
+        if first > ended or (begun <= open_till and last < begun):
+            continue  # opened after all of the second cut, or sealed before all of the first was open at a time
         # Neither cut names an ancestor of another of its segments, so one key represents all keys of the segment.
-        earliest, latest = (cut[bisect_right(cut, held.low, key=lambda s: ranges[s].low) - 1] for cut in (first, last))
+        earliest, latest = (cut[bisect_right(low, held.low) - 1] for cut, low in zip(cuts, lows, strict=True))
         if earliest.epoch <= segment.epoch <= latest.epoch:
             between[segment] = from_cut.offsets.get(segment, 0), to_cut.offsets.get(segment)
     return between
@@ -228,6 +234,12 @@ def live_between(
     return {segment: (start, ends[segment] if end is None else end) for segment, (start, end) in between.items()}
 
 
+def _open_in(description: StreamDescription, cut: StreamCut) -> tuple[int, int]:
+    """Return the epoch in which the last of a cut's segments was opened, and the last one before any was sealed."""
+    lives = [description.epochs.life(segment) for segment in cut.offsets]
+    return max(life.first for life in lives), min(life.last for life in lives)
+
+
 def _by_key(ranges: Ranges, segments: Iterable[SegmentId]) -> list[SegmentId]:
     return sorted(segments, key=lambda segment: ranges[segment].low)
 
@@ -245,8 +257,8 @@ def _check_shape(description: StreamDescription, ranges: Ranges, cut: StreamCut)
             raise InvalidCut("the stream cut names a segment that the stream never had", where=_place(cut, segment))
         if offset < 0:
             raise InvalidCut("the stream cut has a negative offset", where=_place(cut, segment))
-    whole = description.epochs[0].segments.values()
-    low, high = min(r.low for r in whole), max(r.high for r in whole)
+    whole = list(description.epochs.changes[0].opens.values())
+    low, high = whole[0].low, whole[-1].high
     ordered = _by_key(ranges, cut.offsets)
     for before, after in pairwise(ordered):
         if ranges[after].low < ranges[before].high:
@@ -262,13 +274,17 @@ def _check_shape(description: StreamDescription, ranges: Ranges, cut: StreamCut)
             )
 
 
-def _check_lineage(ranges: Ranges, cut: StreamCut) -> None:
+def _check_lineage(description: StreamDescription, cut: StreamCut) -> None:
     """Reject a cut that names a segment and one of its successors: events between them would be on both sides.
 
-    Their key ranges need not overlap: [0, ½) can be merged into [0, 1), which is split again and leaves [½, 1).
+    Their key ranges need not overlap: [0, ½) can be merged into [0, 1), which is split again and leaves [½, 1). Of
+    segments that were open at the same time, none is a successor of another.
     """
+    first, last = _open_in(description, cut)
+    if first <= last:
+        return
     behind: dict[SegmentId, SegmentId] = {}  # direct and indirect successor → segment of the cut
-    for before, after in successions(ranges):
+    for before, after in successions(description):
         ancestor = before if before in cut.offsets else behind.get(before)
         if ancestor is None:
             continue
@@ -277,33 +293,10 @@ def _check_lineage(ranges: Ranges, cut: StreamCut) -> None:
         behind[after] = ancestor
 
 
-def successions(ranges: Ranges) -> Iterator[tuple[SegmentId, SegmentId]]:
-    """Yield each segment with each of its successors, in order of the successors' creation.
-
-    Args:
-        ranges: the ranges of all segments, in order of (epoch, number).
-    """
-    current: list[SegmentId] = []
-    lows: list[float] = []
-    for _, created in groupby(ranges, key=lambda segment: segment.epoch):
-        for run in _neighbours(ranges, _by_key(ranges, created)):
-            begin = max(bisect_right(lows, ranges[run[0]].low) - 1, 0)
-            end = bisect_left(lows, ranges[run[-1]].high)
-            yield from _overlaps(ranges, current[begin:end], run)
-            current[begin:end] = run
-            lows[begin:end] = [ranges[segment].low for segment in run]
-
-
-def _neighbours(ranges: Ranges, ordered: list[SegmentId]) -> Iterator[list[SegmentId]]:
-    """Yield runs of segments where each begins at the end of the previous one."""
-    run: list[SegmentId] = []
-    for segment in ordered:
-        if run and ranges[run[-1]].high != ranges[segment].low:
-            yield run
-            run = []
-        run.append(segment)
-    if run:
-        yield run
+def successions(description: StreamDescription) -> Iterator[tuple[SegmentId, SegmentId]]:
+    """Yield each segment with each of its successors, in order of the successors' creation."""
+    for change in description.epochs.changes:
+        yield from _overlaps(description.ranges(), list(change.seals), list(change.opens))
 
 
 def _overlaps(ranges: Ranges, left: list[SegmentId], right: list[SegmentId]) -> Iterator[tuple[SegmentId, SegmentId]]:
@@ -481,7 +474,7 @@ def _covering(position: GroupPosition, described: StreamDescription, *, forgets:
         raise UnreadableReaderGroup(f"the stream never had the segment {unknown[0]} that the group names")
     before: dict[SegmentId, list[SegmentId]] = {}
     unread = {*position.offsets, *position.waiting}
-    for predecessor, successor in successions(ranges):
+    for predecessor, successor in successions(described):
         before.setdefault(successor, []).append(predecessor)
         if predecessor in unread:
             unread.add(successor)
@@ -514,46 +507,40 @@ NEAR = 1e-12
 """How far corresponding boundaries may lie apart: an import moves some by a few units in the last place."""
 
 
-def counterparts(
-    source: Sequence[Epoch], target: Sequence[Epoch], known: Mapping[SegmentId, SegmentId] | None = None
-) -> dict[SegmentId, SegmentId] | None:
+def counterparts(source: Epochs, target: Epochs) -> dict[SegmentId, SegmentId] | None:
     """Return source segment → target segment, for the epochs that both have.
 
-    Args:
-        source: consecutive epochs of a stream.
-        target: epochs of another stream, beginning with the same one.
-        known: the result for earlier epochs.
-
     Returns:
-        One entry for each segment of those epochs and of `known`; None if they differ in more than segment numbers.
+        One entry for each segment of those epochs; None if they differ in more than segment numbers.
     """
-    found = dict(known or {})
-    return found if _pair_epochs(source, target, found) else None
+    found: dict[SegmentId, SegmentId] = {}
+    pairs = enumerate(zip(source.changes, target.changes, strict=False))
+    return found if all(pair_changes(number, *pair, found) for number, pair in pairs) else None
 
 
-def common_counterparts(source: Sequence[Epoch], target: Sequence[Epoch]) -> dict[SegmentId, SegmentId]:
+def common_counterparts(source: Epochs, target: Epochs) -> dict[SegmentId, SegmentId]:
     """Return source segment → target segment, for the first epochs up to where the histories differ."""
     found: dict[SegmentId, SegmentId] = {}
-    _pair_epochs(source, target, found)
+    for number, pair in enumerate(zip(source.changes, target.changes, strict=False)):
+        if not pair_changes(number, *pair, found):
+            break
     return found
 
 
-def _pair_epochs(source: Sequence[Epoch], target: Sequence[Epoch], found: dict[SegmentId, SegmentId]) -> bool:
-    """Add the pairs of each epoch, up to the first that differs; return whether none does."""
-    taken = set(found.values())
-    for ours, theirs in zip(source, target, strict=False):
-        if len(ours.segments) != len(theirs.segments):
-            return False
-        added: dict[SegmentId, SegmentId] = {}
-        for (segment, held), (other, other_held) in zip(ours.segments.items(), theirs.segments.items(), strict=True):
-            if not _near(held, other_held) or (segment.epoch == ours.number) != (other.epoch == theirs.number):
-                return False
-            if segment not in found and other not in taken:
-                added[segment] = other
-            elif found.get(segment) != other:
-                return False
-        found.update(added)
-        taken.update(added.values())
+def pair_changes(number: int, ours: EpochChange, theirs: EpochChange, found: dict[SegmentId, SegmentId]) -> bool:
+    """Pair the segments that two streams open in an epoch, and add them to those of earlier epochs.
+
+    Returns:
+        Whether the epochs differ in segment numbers only; if not, nothing is added.
+    """
+    if len(ours.opens) != len(theirs.opens) or {found[segment] for segment in ours.seals} != theirs.seals.keys():
+        return False
+    pairs = list(zip(ours.opens.items(), theirs.opens.items(), strict=True))
+    if not all(_near(held, other_held) for (_, held), (_, other_held) in pairs):
+        return False
+    if any((segment.epoch == number) != (other.epoch == number) for (segment, _), (other, _) in pairs):
+        return False
+    found.update((segment, other) for (segment, _), (other, _) in pairs)
     return True
 
 

@@ -10,10 +10,11 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Self
+from functools import cached_property
+from typing import Literal, NamedTuple, Self, overload
 
 from streamvault.streamstore.errors import InvalidCut, InvalidName, SegmentTooShort
 
@@ -67,6 +68,9 @@ _INT31 = 0x7FFFFFFF
 
 ANY_EVENT_BYTES = _INT31
 """The largest payload (bytes) a header can state, for data already bounded by an archive's index."""
+
+MOST_SEGMENTS = 1_000_000
+"""Segments that a stream can have had, and epochs; no manifest could have more."""
 
 SEGMENT_END = -1
 """The offset that Pravega's Java reader groups write in a stream cut for a segment that was read to its end."""
@@ -124,6 +128,9 @@ class SegmentId:
             raise InvalidName(
                 "a segment's epoch and number must be from 0 to 2^31 - 1", where=f"{self.number}.#epoch.{self.epoch}"
             )
+
+    def __hash__(self) -> int:
+        return self.epoch << 32 | self.number  # faster than that of a tuple, and segments are looked up often
 
     @property
     def value(self) -> int:
@@ -197,6 +204,197 @@ class Epoch:
     def __post_init__(self) -> None:
         ordered = dict(sorted(self.segments.items(), key=lambda item: item[1].low))
         object.__setattr__(self, "segments", ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochChange:
+    """What begins an epoch: some segments are sealed, and others opened for the same keys.
+
+    Attributes:
+        seals: id → key range, iterated in order of the key range; empty for epoch 0.
+        opens: the same.
+    """
+
+    seals: Mapping[SegmentId, KeyRange]
+    opens: Mapping[SegmentId, KeyRange]
+
+    def __post_init__(self) -> None:
+        for name, held in (("seals", self.seals), ("opens", self.opens)):
+            if len(held) > 1:
+                object.__setattr__(self, name, dict(sorted(held.items(), key=lambda item: item[1].low)))
+
+    @classmethod
+    def between(cls, before: Mapping[SegmentId, KeyRange], after: Mapping[SegmentId, KeyRange]) -> Self:
+        """Return what leads from one epoch's segments to the next one's.
+
+        Raises:
+            ValueError: a segment that both have has other keys.
+        """
+        if changed := next((s for s, held in after.items() if before.get(s, held) != held), None):
+            raise ValueError(f"segment {changed} has other keys than in the epoch before")
+        return cls(
+            {segment: held for segment, held in before.items() if segment not in after},
+            {segment: held for segment, held in after.items() if segment not in before},
+        )
+
+
+class TooManySegments(ValueError):
+    """A history is too long to be held."""
+
+
+class SegmentLife(NamedTuple):
+    """A segment, its keys, and the numbers of the first and the last epoch that has it."""
+
+    segment: SegmentId
+    keys: KeyRange
+    first: int
+    last: int
+
+
+class Epochs(Sequence[Epoch]):
+    """Every epoch of a stream from 0 on, kept as what each of them changes.
+
+    As a sequence, it makes each `Epoch` when it is asked for, in time in proportion to the changes up to it; to iterate
+    takes as much for each epoch as the stream has open segments. Whoever needs all of them uses `changes`.
+
+    Attributes:
+        changes: what begins each epoch, in order.
+        lives: every segment that ever was, in order of (epoch, number).
+    """
+
+    def __init__(self, epochs: Iterable[Epoch]) -> None:
+        """Take the changes between epochs, which may be made one after the other.
+
+        Raises:
+            TooManySegments: there are more than `MOST_SEGMENTS`, or as many epochs.
+            ValueError: they are not numbered from 0 on, or as for `of`.
+        """
+        changes: list[EpochChange] = []
+        before: Mapping[SegmentId, KeyRange] = {}
+        opened = 0
+        for epoch in epochs:
+            if epoch.number != len(changes):
+                raise ValueError("epochs are not numbered consecutively from 0")
+            changes.append(EpochChange.between(before, epoch.segments))
+            before = epoch.segments
+            opened += len(changes[-1].opens)
+            if max(opened, len(changes)) > MOST_SEGMENTS:
+                raise TooManySegments(f"the stream's history has more than {MOST_SEGMENTS} segments or epochs")
+        self._take(changes)
+
+    @classmethod
+    def of(cls, changes: Iterable[EpochChange]) -> Self:
+        """Take changes.
+
+        Raises:
+            ValueError: there are none, or one seals a segment that is not open, or opens one that was open before.
+        """
+        made = cls.__new__(cls)
+        made._take(changes)  # noqa: SLF001  (of the same class)
+        return made
+
+    def _take(self, changes: Iterable[EpochChange]) -> None:
+        self.changes = tuple(changes)
+        if not self.changes:
+            raise ValueError("there is no epoch")
+        ranges: dict[SegmentId, KeyRange] = {}
+        first: dict[SegmentId, int] = {}
+        last: dict[SegmentId, int] = {}
+        for number, change in enumerate(self.changes):
+            for segment in change.seals:
+                if segment not in ranges or last.setdefault(segment, number - 1) != number - 1:
+                    raise ValueError(f"epoch {number} seals segment {segment}, which is not open")
+            for segment, held in change.opens.items():
+                if segment in ranges:
+                    raise ValueError(f"epoch {number} opens segment {segment}, which was open before")
+                ranges[segment], first[segment] = held, number
+        newest = len(self.changes) - 1
+        self._last = Epoch(newest, {segment: held for segment, held in ranges.items() if segment not in last})
+        self.lives = tuple(
+            SegmentLife(segment, ranges[segment], first[segment], last.get(segment, newest))
+            for segment in sorted(ranges, key=lambda one: one.value)
+        )
+
+    def then(self, epoch: Epoch) -> Epochs:
+        """Return these epochs and the one after them.
+
+        Raises:
+            ValueError: as for a new object.
+        """
+        if epoch.number != len(self):
+            raise ValueError("epochs are not numbered consecutively from 0")
+        return Epochs.of((*self.changes, EpochChange.between(self._last.segments, epoch.segments)))
+
+    def upto(self, count: int) -> Epochs:
+        """Return the first so many epochs, at least one."""
+        return self if count >= len(self) else Epochs.of(self.changes[: max(count, 1)])
+
+    def starts_with(self, other: Epochs) -> bool:
+        """Return whether its first epochs are all of another stream's."""
+        return self.changes[: len(other)] == other.changes
+
+    @cached_property
+    def ranges(self) -> Mapping[SegmentId, KeyRange]:
+        """Every segment with its key range, in order of (epoch, number)."""
+        return {life.segment: life.keys for life in self.lives}
+
+    @cached_property
+    def _lives(self) -> Mapping[SegmentId, SegmentLife]:
+        return {life.segment: life for life in self.lives}
+
+    def life(self, segment: SegmentId) -> SegmentLife:
+        """Return which epochs have a segment.
+
+        Raises:
+            KeyError: none has.
+        """
+        return self._lives[segment]
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    @overload
+    def __getitem__(self, index: int) -> Epoch: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Epoch, ...]: ...
+    def __getitem__(self, index: int | slice) -> Epoch | tuple[Epoch, ...]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        number = range(len(self))[index]
+        if number == len(self) - 1:
+            return self._last
+        now: dict[SegmentId, KeyRange] = {}
+        for change in self.changes[: number + 1]:
+            _apply(now, change)
+        return Epoch(number, now)
+
+    def __iter__(self) -> Iterator[Epoch]:
+        now: dict[SegmentId, KeyRange] = {}
+        for number, change in enumerate(self.changes):
+            _apply(now, change)
+            yield Epoch(number, now)  # which copies
+
+    def __reversed__(self) -> Iterator[Epoch]:
+        now = dict(self._last.segments)
+        for number, change in reversed(list(enumerate(self.changes))):
+            yield Epoch(number, now)  # which copies
+            now = {segment: held for segment, held in now.items() if segment not in change.opens} | dict(change.seals)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Epochs) and self.changes == other.changes
+
+    def __hash__(self) -> int:
+        return hash((len(self), tuple(self._last.segments)))
+
+    def __repr__(self) -> str:
+        return f"Epochs({list(self)!r})"
+
+
+def _apply(segments: dict[SegmentId, KeyRange], change: EpochChange) -> None:
+    """Turn an epoch's segments into the next one's."""
+    for segment in change.seals:
+        del segments[segment]
+    segments.update(change.opens)
 
 
 class ScaleKind(StrEnum):
@@ -435,22 +633,11 @@ class StreamDescription:
 
     name: StreamName
     configuration: StreamConfiguration
-    epochs: tuple[Epoch, ...]
+    epochs: Epochs
     head: StreamCut
     tail: StreamCut
     sealed: bool
 
-    def ranges(self) -> dict[SegmentId, KeyRange]:
+    def ranges(self) -> Mapping[SegmentId, KeyRange]:
         """Return every segment ever created with its key range, in order of (epoch, number)."""
-        found: dict[SegmentId, KeyRange] = {}
-        for epoch in self.epochs:
-            found.update(epoch.segments)
-        return dict(sorted(found.items()))
-
-    def created_in(self) -> dict[SegmentId, int]:
-        """Return segment → number of the first epoch that contains it."""
-        first: dict[SegmentId, int] = {}
-        for epoch in self.epochs:
-            for segment in epoch.segments:
-                first.setdefault(segment, epoch.number)
-        return first
+        return self.epochs.ranges

@@ -54,6 +54,7 @@ from streamvault.streamstore.local.folder import (
 from streamvault.streamstore.local.store import check_lease, open_one
 from streamvault.streamstore.model import (
     Epoch,
+    Epochs,
     KeyRange,
     SegmentId,
     SegmentInfo,
@@ -428,7 +429,7 @@ class MemoryStreams(StreamStore):
             segments = {SegmentId(0, first + i): KeyRange(i * width, (i + 1) * width) for i in range(count)}
             head = StreamCut(stream, dict.fromkeys(segments, 0))
             self._cluster.made += 1
-            record = StreamRecord(stream, configuration, (Epoch(0, segments),), head)
+            record = StreamRecord(stream, configuration, Epochs([Epoch(0, segments)]), head)
             self._cluster.keep(stream, StreamState(self._cluster.made, record, {}))
 
         _call(self._gate, "create stream", str(stream), create)
@@ -453,7 +454,7 @@ class MemoryStreams(StreamStore):
             segments = {segment: held for segment, held in current.segments.items() if segment not in seal}
             for place, index in enumerate(predict_order(ranges)):
                 segments[SegmentId(current.number + 1, number + place)] = ranges[index]
-            return replace(record, epochs=(*record.epochs, Epoch(current.number + 1, segments)))
+            return replace(record, epochs=record.epochs.then(Epoch(current.number + 1, segments)))
 
         return self._change("scale", stream, scaled).current
 

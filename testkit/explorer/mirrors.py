@@ -403,7 +403,7 @@ def _without_replaced(target: StreamState) -> StreamState:
         new = epochs[-1].segments.keys() - epochs[-2].segments.keys()
         if not all(_is_written_by_user(target.data.get(segment, b"")) for segment in new):
             return target
-        target = replace(target, record=replace(target.record, epochs=epochs[:-1]))
+        target = replace(target, record=replace(target.record, epochs=epochs.upto(len(epochs) - 1)))
 
 
 def _is_sealed_only(before: StreamState, after: StreamState) -> bool:

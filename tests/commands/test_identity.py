@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -49,6 +50,7 @@ from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.store import LocalTransactions
 from streamvault.streamstore.model import (
     Epoch,
+    Epochs,
     KeyRange,
     Scaling,
     SegmentId,
@@ -120,7 +122,7 @@ def test_stream_with_another_history_is_refused_although_its_bytes_are_equal(tmp
         other = Epoch(0, {left: KeyRange(0.0, 0.25), right: KeyRange(0.25, 1.0)})
         assert len(identity.check_same_stream(described, store, manifest)) == 2
         with pytest.raises(Conflict, match="its epochs differ"):
-            identity.check_same_stream(replace(described, epochs=(other,)), store, manifest)
+            identity.check_same_stream(replace(described, epochs=Epochs([other])), store, manifest)
 
 
 def test_recreated_stream_is_refused(tmp_path: Path) -> None:
@@ -493,6 +495,19 @@ def test_source_whose_segments_are_new_is_compared_by_what_was_before(tmp_path: 
     with pytest.raises(Conflict, match="its epochs differ" if other_history else "its bytes 0 to"):
         _append(place, place.source)
     assert place.touched() == before
+
+
+def test_history_that_an_earlier_release_has_noted_is_compared() -> None:
+    halves = {SegmentId(0, 0): KeyRange(0.0, 0.5), SegmentId(0, 1): KeyRange(0.5, 1.0)}
+    first = Epochs([Epoch(0, halves)])
+    longer = first.then(Epoch(1, {SegmentId(1, 2): KeyRange(0.0, 1.0)}))
+    other = Epochs([Epoch(0, {SegmentId(0, 0): KeyRange(0.0, 0.25), SegmentId(0, 1): KeyRange(0.25, 1.0)})])
+    noted = hashlib.sha256(json.dumps([[(0, 0.0, 0.5), (1, 0.5, 1.0)]]).encode()).hexdigest()[:32]
+    for known in (f"1.{noted}", identity.history_digest(first)):
+        assert identity.has_history(first, known)
+        assert identity.has_history(longer, known)
+        assert not identity.has_history(other, known)
+    assert not identity.has_history(first, identity.history_digest(longer))
 
 
 def test_source_that_was_truncated_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ from streamvault.streamstore.local.segment_files import (
 )
 from streamvault.streamstore.model import (
     Epoch,
+    EpochChange,
+    Epochs,
     KeyRange,
     SegmentId,
     SegmentInfo,
@@ -142,7 +144,7 @@ class StreamRecord:
 
     stream: StreamName
     configuration: StreamConfiguration
-    epochs: tuple[Epoch, ...]
+    epochs: Epochs
     head: StreamCut
     sealed: bool = False
     transactions: StreamTransactions = field(default_factory=StreamTransactions)
@@ -158,7 +160,7 @@ class StreamRecord:
         return not self.sealed and segment in self.current.segments
 
     @cached_property
-    def ranges(self) -> dict[SegmentId, KeyRange]:
+    def ranges(self) -> Mapping[SegmentId, KeyRange]:
         """Every segment that ever was, with its key range."""
         return self.describe(self.head).ranges()
 
@@ -213,12 +215,14 @@ def load_record(folder: Path, stream: StreamName) -> StreamRecord:
 
 def save_record(folder: Path, record: StreamRecord) -> None:
     """Replace a stream's record."""
-    epochs, before = [], dict[SegmentId, KeyRange]()
-    for epoch in record.epochs:
-        opens = {str(s): [r.low, r.high] for s, r in epoch.segments.items() if s not in before}
-        seals = [str(segment) for segment in before if segment not in epoch.segments]
-        epochs.append({"epoch": epoch.number, "seals": seals, "opens": opens})
-        before = dict(epoch.segments)
+    epochs = [
+        {
+            "epoch": number,
+            "seals": [str(segment) for segment in change.seals],
+            "opens": {str(segment): [held.low, held.high] for segment, held in change.opens.items()},
+        }
+        for number, change in enumerate(record.epochs.changes)
+    ]
     value = {
         "revision": secrets.token_hex(20),  # first, and so among the bytes that `read_revision` reads
         "format": _FORMAT if record.transactions.committing is None else _COMMITTING_FORMAT,
@@ -232,15 +236,17 @@ def save_record(folder: Path, record: StreamRecord) -> None:
     replace_file(folder / RECORD, json.dumps(value, indent=1).encode() + b"\n")
 
 
-def _epochs(value: list[dict[str, Any]]) -> tuple[Epoch, ...]:
-    epochs: list[Epoch] = []
-    segments: dict[SegmentId, KeyRange] = {}
-    for entry in value:
-        for name in entry["seals"]:
-            del segments[SegmentId.parse(name)]
-        segments.update((SegmentId.parse(name), KeyRange(low, high)) for name, (low, high) in entry["opens"].items())
-        epochs.append(Epoch(entry["epoch"], segments))  # which copies
-    return tuple(epochs)
+def _epochs(value: list[dict[str, Any]]) -> Epochs:
+    changes: list[EpochChange] = []
+    ranges: dict[SegmentId, KeyRange] = {}
+    for number, entry in enumerate(value):
+        if entry["epoch"] != number:
+            raise ValueError("epochs are not numbered consecutively from 0")
+        seals = {segment: ranges[segment] for segment in map(SegmentId.parse, entry["seals"])}
+        opens = {SegmentId.parse(name): KeyRange(low, high) for name, (low, high) in entry["opens"].items()}
+        changes.append(EpochChange(seals, opens))
+        ranges.update(opens)
+    return Epochs.of(changes)
 
 
 _PART = re.compile(r"([0-9a-f]{32})-[0-9]+\.part(-state)?\Z")
@@ -263,8 +269,8 @@ def decided(record: StreamRecord, id_: UUID, lengths: Mapping[int, int], ends: M
     epochs, rolls = record.epochs, _numbers(began) != _numbers(current)
     if rolls:
         own = renumbered(began, current.number + 1)
-        epochs = (*epochs, Epoch(current.number + 1, own))
-        epochs = (*epochs, Epoch(current.number + 2, renumbered(current, current.number + 2)))
+        epochs = epochs.then(Epoch(current.number + 1, own))
+        epochs = epochs.then(Epoch(current.number + 2, renumbered(current, current.number + 2)))
     into = {}
     for segment in own if rolls else current.segments:
         if length := lengths.get(segment.number, 0):

@@ -73,6 +73,7 @@ from streamvault.streamstore.local.segment_files import (
 )
 from streamvault.streamstore.model import (
     Epoch,
+    Epochs,
     KeyRange,
     SegmentId,
     SegmentInfo,
@@ -482,7 +483,7 @@ class LocalStore(StreamStore):
             head = StreamCut(stream, dict.fromkeys(segments, 0))
             draft = scope / f"{DRAFT}{secrets.token_hex(8)}"
             processes.make_folder(draft)
-            save_record(draft, StreamRecord(stream, configuration, (Epoch(0, segments),), head))
+            save_record(draft, StreamRecord(stream, configuration, Epochs([Epoch(0, segments)]), head))
             draft.rename(path)
             sync_folder(scope)
 
@@ -512,7 +513,7 @@ class LocalStore(StreamStore):
             for place, index in enumerate(predict_order(ranges)):
                 segments[SegmentId(current.number + 1, number + place)] = ranges[index]
             epoch = Epoch(current.number + 1, segments)
-            save_record(folder.path, replace(record, epochs=(*record.epochs, epoch)))
+            save_record(folder.path, replace(record, epochs=record.epochs.then(epoch)))
             return epoch
 
     def appender(self, stream: StreamName, segment: SegmentId, *, in_flight: int = 4) -> SegmentAppender:

@@ -45,9 +45,6 @@ WORKFLOW_SECONDS = 150.0
 MOST_NAMES = 500_000
 """Names that a listing may have; one that has more does not end."""
 
-MOST_RANGES = 1_000_000
-"""Key ranges that all epochs of a stream may have; no manifest could hold more."""
-
 _MEANINGS: Mapping[str, tuple[type[Problem], str, str]] = {
     "FAILURE": (RequestFailed, "the controller failed without giving a reason", "Try again; its log has the reason."),
     "SCOPE_NOT_FOUND": (NoSuchScope, "no such scope", ""),

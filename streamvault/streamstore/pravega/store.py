@@ -32,6 +32,7 @@ from streamvault.streamstore.errors import (
 )
 from streamvault.streamstore.model import (
     Epoch,
+    Epochs,
     KeyRange,
     SegmentId,
     SegmentInfo,
@@ -39,6 +40,7 @@ from streamvault.streamstore.model import (
     StreamCut,
     StreamDescription,
     StreamName,
+    TooManySegments,
 )
 from streamvault.streamstore.numbering import check_replaces
 from streamvault.streamstore.own import is_listed
@@ -47,7 +49,7 @@ from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.appender import PravegaAppender
 from streamvault.streamstore.pravega.calls import looks
 from streamvault.streamstore.pravega.connection import PravegaSettings
-from streamvault.streamstore.pravega.controller import MOST_RANGES, Controller, ranges_from, stream_message
+from streamvault.streamstore.pravega.controller import Controller, ranges_from, stream_message
 from streamvault.streamstore.pravega.reader import BlockReader
 from streamvault.streamstore.pravega.reader_groups import PravegaReaderGroups
 from streamvault.streamstore.pravega.segments import SegmentName, SegmentStores, refusal
@@ -254,32 +256,36 @@ class PravegaStore(StreamStore):
     def _describe_once(self, stream: StreamName) -> StreamDescription | None:
         """The stream, or None if the answers disagree."""
         state = self._controller.query_state(stream, FIRST_EPOCHS)
-        epochs = self._all_epochs(stream, state.epochs)
-        last = _last_epoch(epochs, state.current)
-        if last is None or not state.head.offsets.keys() <= {s for epoch in epochs[: last + 1] for s in epoch.segments}:
+        try:
+            made = Epochs(self._all_epochs(stream, state.epochs))
+        except TooManySegments as error:
+            raise WireError(str(error), where=f"{self.uri}/{stream}") from None
+        except ValueError:
+            return None  # it was deleted and recreated in the meantime
+        last = _last_epoch(made, state.current)
+        epochs = None if last is None else made.upto(last + 1)
+        if epochs is None or not state.head.offsets.keys() <= epochs.ranges.keys():
             return None
         try:
-            infos = self._stores.infos(stream, list(epochs[last].segments))
+            infos = self._stores.infos(stream, list(epochs[-1].segments))
         except NoSuchSegment:
             # truncated in the meantime
             return None
         tail = StreamCut(stream, {info.segment: info.write_offset for info in infos})
-        return StreamDescription(
-            stream, state.configuration, tuple(epochs[: last + 1]), state.head, tail, sealed=not state.current
-        )
+        return StreamDescription(stream, state.configuration, epochs, state.head, tail, sealed=not state.current)
 
-    def _all_epochs(self, stream: StreamName, first: list[Epoch]) -> list[Epoch]:
-        """Return every epoch, including truncated ones and possibly one that a running scale has only prepared."""
+    def _all_epochs(self, stream: StreamName, first: Sequence[Epoch]) -> Iterator[Epoch]:
+        """Yield every epoch, including truncated ones and possibly one that a running scale has only prepared."""
         if not first:
             raise self._controller.missing(stream)
-        found, asked = list(first), FIRST_EPOCHS
-        while len(found) == asked:
-            if sum(len(epoch.segments) for epoch in found) > MOST_RANGES:
-                what = f"the epochs of the stream have more than {MOST_RANGES} segments"
-                raise WireError(what, where=f"{self.uri}/{stream}")
+        found, count, asked = first, 0, FIRST_EPOCHS
+        while True:
+            yield from found
+            count += len(found)
+            if count < asked:
+                return
             asked += BATCH
-            found += self._controller.epochs(stream, range(len(found), asked))
-        return found
+            found = self._controller.epochs(stream, range(count, asked))
 
     def exists(self, stream: StreamName) -> bool:
         """See `StreamStore.exists`."""
@@ -490,7 +496,7 @@ def _insist(change: Callable[[], None], *again: type[Exception]) -> None:
     )(change)
 
 
-def _last_epoch(epochs: list[Epoch], current: Mapping[SegmentId, KeyRange]) -> int | None:
+def _last_epoch(epochs: Epochs, current: Mapping[SegmentId, KeyRange]) -> int | None:
     """The index of the epoch that is open, or the last one of a sealed stream; None if the answers disagree."""
     if not current:
         return len(epochs) - 1

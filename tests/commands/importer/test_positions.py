@@ -24,6 +24,7 @@ from streamvault.streamstore.local import folder
 from streamvault.streamstore.model import (
     SEGMENT_END,
     Epoch,
+    Epochs,
     EventPointer,
     KeyRange,
     Scaling,
@@ -229,8 +230,8 @@ ROLLED = [
 
 def test_rolled_transaction_is_replayed_as_scales_with_mapped_numbers() -> None:
     with pytest.raises(CannotReplay, match=r"committed across a scale.*(2\.#epoch|0\.#epoch\.2)"):
-        plan_replay(ROLLED)
-    replay = plan_replay(ROLLED, "map")
+        plan_replay(Epochs(ROLLED))
+    replay = plan_replay(Epochs(ROLLED), "map")
     assert [step.seal for step in replay.steps] == [tuple(epoch.segments) for epoch in ROLLED[:-1]]
     assert [list(step.ranges) for step in replay.steps] == [list(epoch.segments.values()) for epoch in ROLLED[1:]]
     assert not replay.moved
@@ -239,7 +240,7 @@ def test_rolled_transaction_is_replayed_as_scales_with_mapped_numbers() -> None:
         Epoch(old.number, dict(zip((SegmentId(old.number, n) for n in new), old.segments.values(), strict=True)))
         for old, new in zip(ROLLED, store_numbers, strict=True)
     ]
-    found = counterparts(ROLLED, target)
+    found = counterparts(Epochs(ROLLED), Epochs(target))
     assert found is not None
     assert [number.number for number in found.values()] == [n for epoch in store_numbers for n in epoch]
 
@@ -249,10 +250,12 @@ def test_scale_without_an_order_near_the_sources_is_replayed_unmoved() -> None:
     even = [KeyRange(i / count, (i + 1) / count) for i in range(count)]
     backwards = list(reversed(even))
     assert nudge(backwards) is None
-    epochs = [
-        Epoch(0, {SegmentId(0, 0): KeyRange(0.0, 1.0)}),
-        Epoch(1, {SegmentId(1, i + 1): held for i, held in enumerate(backwards)}),
-    ]
+    epochs = Epochs(
+        [
+            Epoch(0, {SegmentId(0, 0): KeyRange(0.0, 1.0)}),
+            Epoch(1, {SegmentId(1, i + 1): held for i, held in enumerate(backwards)}),
+        ]
+    )
     with pytest.raises(CannotReplay, match="Give --numbers map"):
         plan_replay(epochs)
     (step,) = plan_replay(epochs, "map").steps
@@ -260,12 +263,12 @@ def test_scale_without_an_order_near_the_sources_is_replayed_unmoved() -> None:
 
 
 def test_counterparts_need_the_same_shape() -> None:
-    assert counterparts(ROLLED[:1], ROLLED[:1]) == {s: s for s in ROLLED[0].segments}
-    assert counterparts(ROLLED[:1], ROLLED[1:2]) is None
+    first = Epochs(ROLLED[:1])
+    assert counterparts(first, first) == {s: s for s in ROLLED[0].segments}
     moved = Epoch(0, {SegmentId(0, 0): KeyRange(0.0, 0.4), SegmentId(0, 1): KeyRange(0.4, 1.0)})
-    assert counterparts(ROLLED[:1], [moved]) is None
+    assert counterparts(first, Epochs([moved])) is None
     kept = Epoch(1, dict(ROLLED[0].segments))
-    assert counterparts(ROLLED[:2], [ROLLED[0], kept]) is None
+    assert counterparts(Epochs(ROLLED[:2]), Epochs([ROLLED[0], kept])) is None
 
 
 def test_positions_that_the_stream_does_not_have_are_refused(vault: Vault, ran: Ran) -> None:
@@ -321,10 +324,12 @@ def test_positions_of_the_common_beginning_are_translated(vault: Vault, ran: Ran
 
 
 def test_common_counterparts_end_where_histories_differ() -> None:
-    assert common_counterparts(ROLLED, ROLLED) == counterparts(ROLLED, ROLLED)
+    rolled, first = Epochs(ROLLED), Epochs(ROLLED[:1])
+    assert common_counterparts(rolled, rolled) == counterparts(rolled, rolled)
     halves = Epoch(1, {SegmentId(1, 2): KeyRange(0.0, 0.7), SegmentId(1, 3): KeyRange(0.7, 1.0)})
-    assert common_counterparts(ROLLED, [ROLLED[0], halves]) == counterparts(ROLLED[:1], ROLLED[:1])
-    assert common_counterparts(ROLLED, [halves]) == {}
+    assert common_counterparts(rolled, Epochs([ROLLED[0], halves])) == counterparts(first, first)
+    whole = Epochs([Epoch(0, {SegmentId(0, 0): KeyRange(0.0, 1.0)})])
+    assert common_counterparts(rolled, whole) == {}
 
 
 @pytest.mark.parametrize(

@@ -752,7 +752,7 @@ def test_translate_has_a_login_for_each_cluster(monkeypatch: pytest.MonkeyPatch,
         "streamvault.streamstore.pravega.store.PravegaStore.__init__", lambda _, settings: refuse(settings)
     )
     monkeypatch.setattr("streamvault.streamstore.pravega.store.PravegaStore.close", lambda _: None)
-    described = SimpleNamespace(epochs=())
+    described = SimpleNamespace(epochs=SimpleNamespace(changes=()))
     monkeypatch.setattr("streamvault.streamstore.pravega.store.PravegaStore.describe", lambda *_: described)
     position = "shop/orders/0.#epoch.0:0-8"
     assert (

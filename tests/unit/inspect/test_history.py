@@ -32,7 +32,7 @@ from tests.archives import CREATED, EPOCHS, LEFT, NAME, RIGHT, Hole, Made, gener
 
 MINUTES = (0, 10, 30, 60)
 NEW = SegmentId(1, 2), SegmentId(1, 3)
-SPLIT = (*EPOCHS, Epoch(1, {RIGHT: KeyRange(0.5, 1.0), NEW[0]: KeyRange(0.0, 0.25), NEW[1]: KeyRange(0.25, 0.5)}))
+SPLIT = EPOCHS.then(Epoch(1, {RIGHT: KeyRange(0.5, 1.0), NEW[0]: KeyRange(0.0, 0.25), NEW[1]: KeyRange(0.25, 0.5)}))
 
 
 def taken(made: Made, minutes: int) -> Made:

@@ -11,14 +11,15 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from bin.pages.manifest import SCHEMA_FILE
 from streamvault.common.errors import Failed
+from streamvault.manifests.epochs import epoch_texts, parse_epochs
 from streamvault.manifests.files import decode, seal
-from streamvault.manifests.manifest import Configuration, EpochEntry, Manifest
+from streamvault.manifests.manifest import Configuration, Manifest
 from streamvault.streamstore.model import (
     Epoch,
+    Epochs,
     KeyRange,
     Retention,
     RetentionKind,
@@ -61,12 +62,10 @@ def test_fields_are_those_of_the_format_in_order() -> None:
         *("epochs", "from", "to", "source", "witness"),
         *("segments", "gaps", "events", "bytes", "range_size", "sealed", "tool", "sha256"),
     ]
-    assert document["format"] == 1
+    assert document["format"] == 2
     assert document["created"] == "2026-01-02T03:04:05.006000Z"
     assert document["from"] == {"scope/stream/0.#epoch.0": 0, "scope/stream/1.#epoch.0": 0}
-    assert document["epochs"] == [
-        {"epoch": 0, "segments": [{"id": 0, "low": 0.0, "high": 0.5}, {"id": 1, "low": 0.5, "high": 1.0}]}
-    ]
+    assert document["epochs"] == [">0:0.5,1"]
     assert document["gaps"] == [
         {"segment": "scope/stream/1.#epoch.0", "start": 0, "end": 100, "reason": "truncated"}
     ]  # fmt: skip
@@ -107,17 +106,16 @@ def test_key_ranges_round_trip_exactly(inner: list[float], number: int) -> None:
     edges = [0.0, *inner, 1.0]
     numbers = range(number, number + len(edges) - 1) if number + len(edges) < 2**31 else range(len(edges) - 1)
     segments = {SegmentId(0, n): KeyRange(edges[i], edges[i + 1]) for i, n in enumerate(numbers)}
-    epoch = Epoch(0, segments)
-    entry = EpochEntry.of(epoch)
-    assert EpochEntry.model_validate_json(entry.encode()).value() == epoch
-    assert EpochEntry.model_validate_json(entry.encode()).encode() == entry.encode()
+    epochs = Epochs([Epoch(0, segments)])
+    assert parse_epochs(epoch_texts(epochs)) == epochs
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 49, 98, 103, 1000])
 def test_key_ranges_that_end_an_ulp_below_one_are_accepted(count: int) -> None:
     width = 1.0 / count
     ranges = {SegmentId(0, i): KeyRange(i * width, min((i + 1) * width, 1.0)) for i in range(count)}
-    assert EpochEntry.of(Epoch(0, ranges)).value().segments == ranges
+    epochs = Epochs([Epoch(0, ranges)])
+    assert parse_epochs(epoch_texts(epochs)) == epochs
 
 
 @given(
@@ -190,7 +188,7 @@ HOSTILE_NAMES = [
 ]
 
 IMPOSSIBLE: dict[str, tuple[Change, str]] = {
-    "another format": (put("format", value=2), "unsupported format version"),
+    "another format": (put("format", value=3), "unsupported format version"),
     "format as text": (put("format", value="1"), "unsupported format version"),
     "no format": (lambda d: d.pop("format"), "format: Field required"),
     "no epochs field": (lambda d: d.pop("epochs"), "epochs: Field required"),
@@ -223,17 +221,6 @@ IMPOSSIBLE: dict[str, tuple[Change, str]] = {
     "a digest too long": (put("segments", 0, "digest", value="a" * 64 + "\n"), "segments.0.digest"),
     "a gap outside": (put("gaps", 0, "end", value=10**6), "a gap is outside"),
     "a gap backwards": (put("gaps", 0, "start", value=101), "a gap is outside"),
-    "a hole at the end of the key space": (put("epochs", 0, "segments", 1, "high", value=0.999999), "does not cover"),
-    "a hole in the key space": (put("epochs", 0, "segments", 0, "high", value=0.4), "does not cover the key space"),
-    "an overlap in the key space": (put("epochs", 0, "segments", 1, "low", value=0.4), "does not cover the key space"),
-    "keys beyond the space": (put("epochs", 0, "segments", 1, "high", value=1.5), "epochs.0.segments.1.high"),
-    "keys that are no number": (put("epochs", 0, "segments", 1, "high", value=float("nan")), "epochs.0.segments.1"),
-    "keys without end": (put("epochs", 0, "segments", 1, "high", value=float("inf")), "epochs.0.segments.1.high"),
-    "an epoch without segments": (put("epochs", 0, "segments", value=[]), "does not cover the key space"),
-    "a segment twice in an epoch": (put("epochs", 0, "segments", 1, "id", value=0), "has a segment twice"),
-    "a segment of a later epoch": (put("epochs", 0, "segments", 1, "id", value=1 << 32 | 1), "of a later epoch"),
-    "a segment's id too large": (put("epochs", 0, "segments", 1, "id", value=2**63 - 1), "from 0 to 2^31 - 1"),
-    "epochs not from 0": (put("epochs", 0, "epoch", value=1), "epochs are not numbered consecutively from 0"),
     "an empty cut": (put("from", value={}), "from"),
     "a cut that leaves keys out": (lambda d: d["to"].pop(SEGMENT), "names no segment for the keys"),
     "a cut with a fraction": (put("from", SEGMENT, value=0.5), "from"),
@@ -248,6 +235,82 @@ IMPOSSIBLE: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 
+IMPOSSIBLE_IN_FORMAT_1: dict[str, tuple[Change, str]] = {
+    "a hole at the end of the key space": (put("epochs", 0, "segments", 1, "high", value=0.999999), "does not cover"),
+    "a hole in the key space": (put("epochs", 0, "segments", 0, "high", value=0.4), "does not cover the key space"),
+    "an overlap in the key space": (put("epochs", 0, "segments", 1, "low", value=0.4), "does not cover the key space"),
+    "keys beyond the space": (put("epochs", 0, "segments", 1, "high", value=1.5), "not a range of the key space"),
+    "keys that are no number": (put("epochs", 0, "segments", 1, "high", value=float("nan")), "not a range of the key"),
+    "keys without end": (put("epochs", 0, "segments", 1, "high", value=float("inf")), "not a range of the key space"),
+    "an epoch without segments": (put("epochs", 0, "segments", value=[]), "does not cover the key space"),
+    "a segment twice in an epoch": (put("epochs", 0, "segments", 1, "id", value=0), "has a segment twice"),
+    "a segment of a later epoch": (put("epochs", 0, "segments", 1, "id", value=1 << 32 | 1), "of a later epoch"),
+    "a segment's id too large": (put("epochs", 0, "segments", 1, "id", value=2**63 - 1), "from 0 to 2^31 - 1"),
+    "epochs not from 0": (put("epochs", 0, "epoch", value=1), "epochs are not numbered consecutively from 0"),
+    "a number as text": (put("epochs", 0, "segments", 1, "low", value="0.5"), "an epoch is not a number and its"),
+    "a number as yes": (put("epochs", 0, "epoch", value=False), "an epoch is not a number and its"),
+    "an id with a fraction": (put("epochs", 0, "segments", 1, "id", value=1.0), "an epoch is not a number and its"),
+    "segments that are none": (put("epochs", 0, "segments", value=[1]), "an epoch is not a number and its"),
+    "no segments": (put("epochs", value=[{"epoch": 0}]), "an epoch is not a number and its"),
+    "epochs as a text": (put("epochs", value=">0:0.5,1"), "not a text for each epoch"),
+    "epochs as texts": (put("epochs", value=[">0:0.5,1"]), "not a text for each epoch"),
+}  # fmt: skip
+
+
+NO_EPOCHS: dict[str, tuple[object, str]] = {
+    "no list": (">0:0.5,1", "not a text for each epoch"),
+    "a number": ([1], "not a text for each epoch"),
+    "those of format 1": ([{"epoch": 0, "segments": [{"id": 0, "low": 0, "high": 1}]}], "not a text for each epoch"),
+    "none": ([], "there is no epoch"),
+    "no arrow": ([">0:0.5,1", "0.0"], "not what epoch 1 seals and opens: '0.0'"),
+    "two arrows": ([">0:0.5,1", "0.0>>2"], "not what epoch 1 seals and opens"),
+    "an empty name": ([">0:0.5,1,"], "not what epoch 0 seals and opens"),
+    "a sealed one without its epoch": ([">0:0.5,1", "0>2"], "not what epoch 1 seals and opens"),
+    "one that is sealed twice": ([">0:0.5,1", "0.0,0.0>2"], "not what epoch 1 seals and opens"),
+    "one that is opened twice": ([">0:0.5,0"], "not what epoch 0 seals and opens"),
+    "one that is unknown": ([">0:0.5,1", "0.7>2"], "not what epoch 1 seals and opens"),
+    "one that was sealed": ([">0:0.5,1", "0.0>2", "0.0>3"], "epoch 2 seals segment 0.#epoch.0, which is not open"),
+    "one that was open before": ([">0:0.5,1", "0.0>0.0"], "epoch 1 opens segment 0.#epoch.0, which was open before"),
+    "zeros before": ([">00:0.5,1"], "not what epoch 0 seals and opens"),
+    "a sign": ([">0:+0.5,1"], "not what epoch 0 seals and opens"),
+    "a space": ([">0:0.5, 1"], "not what epoch 0 seals and opens"),
+    "digits of another script": ([">٣:0.5,1"], "not what epoch 0 seals and opens"),
+    "a key that is none": ([">0:nan,1"], "not what epoch 0 seals and opens"),
+    "a key beyond the space": ([">0:1.5"], "not what epoch 0 seals and opens"),
+    "a key below the segment": ([">0:0.5,1:0.4,2"], "not what epoch 0 seals and opens"),
+    "a number too large": ([">0:0.5,2147483648"], "not what epoch 0 seals and opens"),
+    "a hole at the end": ([">0:0.5,1:0.999999"], "epoch 0 does not cover the key space exactly once"),
+    "a hole after a scale": ([">0:0.5,1", "0.0>2:0.4"], "epoch 1 does not cover the key space exactly once"),
+    "keys of a neighbour": ([">0:0.5,1", "0.0>2:0.6"], "epoch 1 does not cover the key space exactly once"),
+    "keys between two": ([">0:0.25,1:0.5,2", "0.0,0.2>3:0.6,4"], "epoch 1 does not cover the key space exactly once"),
+    "sealed and nothing opened": ([">0:0.5,1", "0.0>"], "epoch 1 does not cover the key space exactly once"),
+    "one of a later epoch": ([">0:0.5,3.1"], "epoch 0 has segment 1.#epoch.3, which is of a later epoch"),
+}
+
+
+@pytest.mark.parametrize("name", NO_EPOCHS)
+def test_epochs_that_no_stream_can_have_are_damage(name: str) -> None:
+    epochs, expected = NO_EPOCHS[name]
+    document = json.loads(two_generations()[0].manifest.encode())
+    assert expected in refusal(json.dumps(document | {"epochs": epochs}).encode())
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        (">0",),
+        (">5:0.5,6:0.9999999999999999",),
+        (">0:0.5,1:0.9999999999999999", "0.1>2:0.75,3:1.0", "1.3>4:0.9999999999999998"),
+        (">0:0.5,1", "0.0,0.1>2:1.0", "1.2>0:0.5,1", "2.0,2.1>2:1.0"),
+        (">0:0.25,1:0.5,2:0.75,3", "0.0,0.2>4:0.125,5,6:0.625,7", ">", "1.4,1.5,0.1>1.8:0.5"),
+    ],
+)
+def test_epochs_have_one_text(texts: tuple[str, ...]) -> None:
+    epochs = parse_epochs(texts)
+    assert tuple(epoch_texts(epochs)) == texts
+    assert Epochs(epochs) == epochs
+
+
 def refusal(data: bytes) -> str:
     return damage(lambda: read(data), WHERE)
 
@@ -258,6 +321,38 @@ def test_invalid_manifest_is_damage_in_one_line(name: str) -> None:
     document = json.loads(two_generations()[0].manifest.encode())
     change(document)
     assert expected in refusal(json.dumps(document).encode())
+
+
+def listed(manifest: Manifest) -> dict[str, Any]:
+    """A manifest as earlier releases wrote it: each epoch has all its segments."""
+    epochs = [
+        {
+            "epoch": one.number,
+            "segments": [{"id": s.value, "low": r.low, "high": r.high} for s, r in one.segments.items()],
+        }
+        for one in manifest.epochs
+    ]
+    document: dict[str, Any] = json.loads(manifest.encode())
+    return document | {"format": 1, "epochs": epochs}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE_IN_FORMAT_1)
+def test_invalid_manifest_of_format_1_is_damage_in_one_line(name: str) -> None:
+    change, expected = IMPOSSIBLE_IN_FORMAT_1[name]
+    document = listed(two_generations()[0].manifest)
+    change(document)
+    assert expected in refusal(json.dumps(document).encode())
+
+
+def test_manifest_of_format_1_is_the_same_and_is_written_as_format_2() -> None:
+    merged = EPOCHS.then(Epoch(1, {SegmentId(1, 2): KeyRange(0.0, 1.0)}))
+    manifest = generation({SegmentId(1, 2): [[b"c"]]}, epochs=merged).manifest
+    document = listed(manifest)
+    del document["sha256"]
+    found = read(seal(document))
+    assert found.epochs == manifest.epochs
+    assert found.is_same(manifest)
+    assert found.encode() == manifest.encode()
 
 
 def test_truncated_file_is_damage() -> None:
@@ -278,13 +373,13 @@ def test_json_of_another_shape_is_damage(text: str) -> None:
 
 def test_segment_with_other_keys_in_a_later_epoch_is_refused() -> None:
     moved = Epoch(1, {LEFT: KeyRange(0.0, 0.25), SegmentId(1, 2): KeyRange(0.25, 1.0)})
-    with pytest.raises(ValidationError, match=r"segment 0\.#epoch\.0 has a different key range in epoch 1"):
-        generation({}, epochs=(*EPOCHS, moved))
+    with pytest.raises(ValueError, match=r"segment 0\.#epoch\.0 has other keys than in the epoch before"):
+        generation({}, epochs=EPOCHS.then(moved))
 
 
 def test_generation_across_a_scale_names_every_segment_between_its_cuts() -> None:
     merged = Epoch(1, {SegmentId(1, 2): KeyRange(0.0, 1.0)})
-    made = generation({LEFT: [[b"a"]], RIGHT: [[b"b"], Hole(9)], SegmentId(1, 2): [[b"c"]]}, epochs=(*EPOCHS, merged))
+    made = generation({LEFT: [[b"a"]], RIGHT: [[b"b"], Hole(9)], SegmentId(1, 2): [[b"c"]]}, epochs=EPOCHS.then(merged))
     assert [entry.name for entry in made.manifest.segments] == [
         segment.in_stream(NAME) for segment in (LEFT, RIGHT, SegmentId(1, 2))
     ]

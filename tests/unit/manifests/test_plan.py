@@ -52,7 +52,7 @@ def changed(plan: Plan, **changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"format": 2}, "unsupported format version"),
+        ({"format": 3}, "unsupported format version"),
         ({"generation": 2}, "belongs to another archive"),
         (
             {"witness": [{"segment": "scope/stream/0.#epoch.0", "offset": 0, "length": 1, "digest": "0" * 64}]},

@@ -26,6 +26,7 @@ from streamvault.streamstore.cuts import (
 from streamvault.streamstore.errors import InvalidCut, UnreadableReaderGroup
 from streamvault.streamstore.model import (
     Epoch,
+    Epochs,
     KeyRange,
     SegmentId,
     SegmentInfo,
@@ -100,7 +101,7 @@ def past(rng: random.Random, scales: int) -> Past:
     ends = {segment: rng.choice([0, 10, 100]) for segment in every}
     head = StreamCut(STREAM, dict.fromkeys(epochs[0].segments, 0))
     tail = StreamCut(STREAM, {segment: ends[segment] for segment in current})
-    return Past(StreamDescription(STREAM, StreamConfiguration(), tuple(epochs), head, tail, sealed=False), ends)
+    return Past(StreamDescription(STREAM, StreamConfiguration(), Epochs(epochs), head, tail, sealed=False), ends)
 
 
 def advance(rng: random.Random, past: Past, cut: StreamCut, steps: int) -> StreamCut:
@@ -262,7 +263,7 @@ LEFT, RIGHT, WHOLE = KeyRange(0.0, 0.5), KeyRange(0.5, 1.0), KeyRange(0.0, 1.0)
 MERGED_AND_SPLIT = StreamDescription(
     STREAM,
     StreamConfiguration(),
-    (Epoch(0, {A: LEFT, B: RIGHT}), Epoch(1, {M: WHOLE}), Epoch(2, {L: LEFT, R: RIGHT})),
+    Epochs([Epoch(0, {A: LEFT, B: RIGHT}), Epoch(1, {M: WHOLE}), Epoch(2, {L: LEFT, R: RIGHT})]),
     head=StreamCut(STREAM, {A: 10, B: 0}),
     tail=StreamCut(STREAM, {L: 50, R: 60}),
     sealed=False,
@@ -310,7 +311,7 @@ def test_costs_follow_the_number_of_segments() -> None:
         epochs.append(Epoch(epoch, current))
     head = StreamCut(STREAM, dict.fromkeys(segments, 0))
     tail = StreamCut(STREAM, dict.fromkeys(current, 9))
-    described = StreamDescription(STREAM, StreamConfiguration(), tuple(epochs), head, tail, sealed=False)
+    described = StreamDescription(STREAM, StreamConfiguration(), Epochs(epochs), head, tail, sealed=False)
     begun = time.process_time()
     validate_cut(described, tail)
     assert len(segments_between(described, head, tail)) == width + scales
@@ -354,7 +355,7 @@ class Model:
     def described(self) -> StreamDescription:
         head = StreamCut(NAME, dict.fromkeys(self.epochs[0].segments, 0))
         tail = StreamCut(NAME, dict.fromkeys(self.epochs[-1].segments, LENGTH))
-        return StreamDescription(NAME, StreamConfiguration(), tuple(self.epochs), head, tail, sealed=self.sealed)
+        return StreamDescription(NAME, StreamConfiguration(), Epochs(self.epochs), head, tail, sealed=self.sealed)
 
     def scale(self) -> None:
         """Replace neighbours by others: one by several or several by one if it is to be plain."""
@@ -391,7 +392,7 @@ class Model:
             return
         self.go(segment, LENGTH)
         del self.positions[segment]
-        links = list(successions(self.described.ranges()))
+        links = list(successions(self.described))
         for before, after in links:
             if before == segment:
                 self.waiting.setdefault(after, {b for b, a in links if a == after})
@@ -445,7 +446,7 @@ def test_what_is_truncated_is_behind_the_cut(seed: int, data: st.DataObject) -> 
 
 SEGMENTS = {SegmentId(0, 0): KeyRange(0.0, 0.5), SegmentId(0, 1): KeyRange(0.5, 1.0)}
 ZERO = StreamCut(NAME, dict.fromkeys(SEGMENTS, 0))
-DESCRIBED = StreamDescription(NAME, StreamConfiguration(), (Epoch(0, SEGMENTS),), ZERO, ZERO, sealed=False)
+DESCRIBED = StreamDescription(NAME, StreamConfiguration(), Epochs([Epoch(0, SEGMENTS)]), ZERO, ZERO, sealed=False)
 
 
 @pytest.mark.parametrize(
@@ -469,7 +470,7 @@ def test_a_last_segment_that_was_read_is_passed_over_if_a_neighbour_waits() -> N
     last = {e: KeyRange(0.0, 0.5), f: KeyRange(0.5, 0.875), g: KeyRange(0.875, 1.0)}
     described = replace(
         DESCRIBED,
-        epochs=(Epoch(0, first), Epoch(1, last)),
+        epochs=Epochs([Epoch(0, first), Epoch(1, last)]),
         head=StreamCut(NAME, dict.fromkeys(first, 0)),
         tail=StreamCut(NAME, dict.fromkeys(last, LENGTH)),
         sealed=True,

@@ -19,6 +19,7 @@ from streamvault.streamstore.errors import InvalidCut, InvalidName, OffsetConfli
 from streamvault.streamstore.model import (
     SEGMENT_END,
     Epoch,
+    Epochs,
     EventPointer,
     KeyRange,
     SegmentId,
@@ -204,13 +205,13 @@ def test_description_knows_the_epoch_of_a_segment() -> None:
     a, b, c = SegmentId(0, 0), SegmentId(0, 1), SegmentId(1, 2)
     left, right = KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)
     name = StreamName("scope", "stream")
-    epochs = (Epoch(0, {b: right, a: left}), Epoch(1, {b: right, c: left}))
+    epochs = Epochs([Epoch(0, {b: right, a: left}), Epoch(1, {b: right, c: left})])
     assert list(epochs[1].segments) == [c, b]  # in order of the key ranges
     cut = StreamCut(name, {a: 0, b: 0})
     described = StreamDescription(name, StreamConfiguration(), epochs, cut, cut, sealed=False)
     assert described.ranges() == {a: left, b: right, c: left}
     assert list(described.ranges()) == [a, b, c]
-    assert described.created_in() == {a: 0, b: 0, c: 1}
+    assert described.epochs.lives == ((a, left, 0, 0), (b, right, 0, 1), (c, left, 1, 1))
 
 
 def test_tags_are_a_set() -> None:

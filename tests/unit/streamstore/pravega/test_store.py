@@ -97,8 +97,8 @@ def test_epochs_that_do_not_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         def epochs(self, _: StreamName, numbers: Sequence[int]) -> list[Epoch]:
             return [Epoch(number, {SegmentId(number, number): ALL}) for number in numbers if number < 1000]
 
-    monkeypatch.setattr("streamvault.streamstore.pravega.store.MOST_RANGES", 100)
-    with pytest.raises(WireError, match="more than 100 segments"):
+    monkeypatch.setattr("streamvault.streamstore.model.MOST_SEGMENTS", 100)
+    with pytest.raises(WireError, match="more than 100 segments or epochs"):
         described(Endless(stream_state(head=0, current=3, epochs=4), epochs=0))
 
 

@@ -171,10 +171,7 @@ def test_show_shows_a_manifest(shown: Shown) -> None:
             "retention": {"kind": "time", "minimum": 3600000, "maximum": 0},
             "tags": ["a", "b"],
         },
-        "epochs": [
-            {"epoch": 0, "segments": [{"id": 0, "low": 0.0, "high": 0.5}, {"id": 1, "low": 0.5, "high": 1.0}]},
-            {"epoch": 1, "segments": [{"id": 1 << 32 | 2, "low": 0.0, "high": 0.5}, {"id": 1, "low": 0.5, "high": 1}]},
-        ],
+        "epochs": [">0:0.5,1", "0.0>2"],
         "segments": [
             {"name": name, "start": 0, "end": 1024, "sealed": name == names[0], "events": 1, "bytes": 1024}
             for name in names
@@ -286,9 +283,8 @@ def _manifest() -> dict[str, Any]:
     retention = {"kind": "none", "minimum": 0, "maximum": 0}
     return {
         "scope": "shop", "stream": "orders", "generation": 1, "created": WHEN, "source": "x", "fingerprint": "0" * 64,
-        "layout": "events", "events": 3, "bytes": 2048, "epochs": [
-            {"epoch": 17, "segments": [{"id": 17 << 32 | 123, "low": 0.1234567, "high": 0.7654321}]}
-        ],
+        "layout": "events", "events": 3, "bytes": 2048,
+        "epochs": [">0:0.1234567,122:0.7654321,1", *[">"] * 16, "0.122>123"],
         "configuration": {"scaling": {"kind": "fixed", "min_segments": 2}, "retention": retention, "tags": []},
         "segments": [
             {"name": name, "start": 654_321_000, "end": 1_987_654_321, "sealed": True,
