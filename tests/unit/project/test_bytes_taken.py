@@ -32,6 +32,7 @@ OF_STREAMS = {
     "streamvault/lake/origins.py": "a sample, from which columns are proposed",
     "streamvault/replication/copy.py": "the last bytes of a finished copy, and of its source",
     "streamvault/serving/embedded.py": "what a client of a test asks for, of a stream that the test has made",
+    "streamvault/serving/live.py": "what a client asks for, of a stream that is compared with its archive",
     "streamvault/replication/replica.py": "where the last event of a replica ends",
 }
 """The modules that read segments themselves, besides those of `streamstore` and `sources`, and why they may."""
