@@ -114,16 +114,28 @@ def _message(schema: bytes, message: str) -> Any:
         left = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(schema).file}
         for name, data in files.items():
             left.setdefault(name, descriptor_pb2.FileDescriptorProto.FromString(data))
+        _check_imports(left)
         while left:
             ready = [file for file in left.values() if not left.keys() & {*file.dependency}]
             for file in ready:
                 pool.AddSerializedFile(file.SerializeToString())
                 del left[file.name]
             if not ready:
-                break  # files that import each other, or one that is missing
+                break  # files that import each other
         return pool.FindMessageTypeByName(message)
+    except Usage:
+        raise
+    except KeyError:
+        raise Usage("the Protobuf schema has no such message", where=message) from None
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
         raise Usage("not a Protobuf schema", where=f"{message}: {error}"[:200]) from None
+
+
+def _check_imports(files: dict[str, Any]) -> None:
+    lost = {one for file in files.values() for one in file.dependency} - files.keys()
+    if lost:
+        todo = "Give a schema with all files (protoc --include_imports)."
+        raise Usage("the Protobuf schema imports files that it lacks", where=", ".join(sorted(lost))[:200], todo=todo)
 
 
 def _type_of(field: Any) -> pa.DataType | None:

@@ -233,7 +233,12 @@ def test_what_is_missing_is_named(vault: Vault) -> None:
         write_table(vault.archive, decode="protobuf")
     with pytest.raises(Usage, match=r"message requires decode='protobuf'"):
         write_table(vault.archive, decode="json", message="shop.Item")
-    with pytest.raises(Usage, match="not a Protobuf schema") as refused:
+    lacking = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(SCHEMA))
+    lacking.dependency.append("shop/money.proto")
+    schema = base64.b64encode(lacking.SerializeToString()).decode()
+    with pytest.raises(Usage, match=r"imports files that it lacks: shop/money.proto. Give .*--include_imports"):
+        write_table(vault.archive, decode="protobuf", schema=schema)
+    with pytest.raises(Usage, match="the Protobuf schema has no such message") as refused:
         write_table(vault.archive, decode="protobuf", schema=SCHEMA, message="shop.Order.Missing")
     assert str(refused.value.where).startswith("shop.Order.Missing")
     assert write_table(vault.archive, decode="protobuf", schema=SCHEMA, message="shop.Refund", master="inline").added
