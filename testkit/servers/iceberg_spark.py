@@ -1,4 +1,4 @@
-"""Spark with Iceberg's own runtime, over a catalog in SQLite: an engine that tends tables beside the product."""
+"""Spark with Iceberg's own runtime, over a catalog: an engine that tends tables beside the product."""
 
 from __future__ import annotations
 
@@ -81,13 +81,29 @@ class IcebergSpark:
         return json.loads(answer)  # type: ignore[no-any-return]
 
 
+def of_sqlite(database: Path) -> dict[str, str]:
+    """What Iceberg's runtime needs for a catalog in SQLite, whose name the database has beside each table."""
+    setting = {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog", "uri": f"jdbc:sqlite:{database}"}
+    return {**setting, "jdbc.schema-version": "V1", "warehouse": "s3://nowhere"}
+
+
+def of_rest(uri: str) -> dict[str, str]:
+    """What Iceberg's runtime needs for a REST catalog."""
+    return {"type": "rest", "uri": uri}
+
+
+def of_glue(endpoint: str) -> dict[str, str]:
+    """What Iceberg's runtime needs for Glue."""
+    return {"type": "glue", "glue.endpoint": endpoint, "client.region": "us-east-1", "warehouse": "s3://nowhere"}
+
+
 @contextmanager
-def iceberg_spark(name: str, database: Path, objects: S3Server, log: Path) -> Iterator[IcebergSpark]:
+def iceberg_spark(name: str, settings: dict[str, str], objects: S3Server, log: Path) -> Iterator[IcebergSpark]:
     """Spark with one catalog, stopped at the end.
 
     Args:
-        name: the catalog's name, which the database has beside each table.
-        database: SQLite's file.
+        name: the catalog's name.
+        settings: where the catalog is: `of_sqlite`, `of_rest` or `of_glue`.
         objects: the S3 server with the tables' files.
         log: where Spark says what it does.
     """
@@ -99,10 +115,7 @@ def iceberg_spark(name: str, database: Path, objects: S3Server, log: Path) -> It
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.session.timeZone": "UTC",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        f"{catalog}.uri": f"jdbc:sqlite:{database}",
-        f"{catalog}.jdbc.schema-version": "V1",
-        f"{catalog}.warehouse": "s3://nowhere",
+        **{f"{catalog}.{one}": value for one, value in settings.items()},
         f"{catalog}.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
         f"{catalog}.s3.endpoint": objects.endpoint,
         f"{catalog}.s3.path-style-access": "true",

@@ -16,7 +16,7 @@ from streamvault import table_ddl, write_table
 from streamvault.lake.reports import Engine
 from testkit.lakes import table_keys
 from testkit.servers.availability import Unavailable
-from testkit.servers.iceberg_spark import iceberg_spark, iceberg_spark_jars
+from testkit.servers.iceberg_spark import iceberg_spark, iceberg_spark_jars, of_sqlite
 from testkit.servers.s3 import S3Server
 from testkit.servers.trino import TrinoServer
 from testkit.small_archives import Vault, objects_of
@@ -125,7 +125,7 @@ def test_spark_reads_a_table_that_grew_as_one(grown: Grown, minio: S3Server, tmp
     for number in range(len(SCHEMAS)):
         grown.hand_off(number)
     asked = ASKED.replace("varchar", "string").replace("[1]", "[0]")
-    with iceberg_spark("other", tmp_path / "catalog.db", minio, tmp_path / "spark.log") as spark:
+    with iceberg_spark("other", of_sqlite(tmp_path / "catalog.db"), minio, tmp_path / "spark.log") as spark:
         name = "t"
         if grown.kind == "iceberg":
             name = "other.lake.t"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, StringType
@@ -19,7 +19,7 @@ from streamvault import write_table
 from streamvault.lake.reports import HandoffReport
 from testkit.servers.availability import Unavailable
 from testkit.servers.iceberg_rest import IcebergRestServer
-from testkit.servers.iceberg_spark import iceberg_spark, iceberg_spark_jars
+from testkit.servers.iceberg_spark import iceberg_spark, iceberg_spark_jars, of_glue, of_rest, of_sqlite
 from testkit.servers.s3 import S3Server
 from testkit.servers.trino import TrinoServer
 from testkit.small_archives import Vault
@@ -172,19 +172,42 @@ def read_by_trino(lake: Tended, table: Table, trino: TrinoServer) -> None:
     trino.query(f"CALL system.unregister_table('{schema}', '{name}')", "iceberg")
 
 
-def table_in(database: Path, lake: Tended, minio: S3Server) -> Table:
-    keys = {
-        "s3.endpoint": minio.endpoint,
-        "s3.access-key-id": minio.access_key,
-        "s3.secret-access-key": minio.secret_key,
-    }
-    return SqlCatalog("streamvault", uri=f"sqlite:///{database}", **keys).load_table(lake.name)
+@dataclass(frozen=True)
+class Known:
+    """A catalog, to the product, to PyIceberg and to Iceberg's runtime in Spark."""
+
+    text: str
+    iceberg: dict[str, str]
+    spark: dict[str, str]
+
+    def table(self, lake: Tended, minio: S3Server) -> Table:
+        """The table, as PyIceberg loads it now."""
+        keys = {
+            "s3.endpoint": minio.endpoint,
+            "s3.access-key-id": minio.access_key,
+            "s3.secret-access-key": minio.secret_key,
+        }
+        return load_catalog("streamvault", **self.iceberg, **keys).load_table(lake.name)
 
 
-def test_pyiceberg_tends_a_table_in_a_sql_catalog(
-    tended: Callable[[str], Tended], tmp_path: Path, minio: S3Server, trino: TrinoServer
+@pytest.fixture(params=["sql", "rest", "glue"])
+def known(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Known:
+    """A catalog of each kind."""
+    if request.param == "rest":
+        rest: IcebergRestServer = request.getfixturevalue("iceberg_rest")
+        return Known(f"rest:{rest.uri}", {"type": "rest", "uri": rest.uri}, of_rest(rest.uri))
+    if request.param == "glue":
+        moto: S3Server = request.getfixturevalue("moto_s3")
+        monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", moto.endpoint)
+        return Known("glue", {"type": "glue"}, of_glue(moto.endpoint))
+    database = tmp_path / "catalog.db"
+    return Known(f"sql:sqlite:///{database}", {"type": "sql", "uri": f"sqlite:///{database}"}, of_sqlite(database))
+
+
+def test_pyiceberg_tends_a_table(
+    request: pytest.FixtureRequest, known: Known, tended: Callable[[str], Tended], minio: S3Server
 ) -> None:
-    lake = tended(f"sql:sqlite:///{tmp_path}/catalog.db")
+    lake = tended(known.text)
 
     def expire(table: Table) -> None:
         table.maintenance.expire_snapshots().older_than(datetime.now(UTC).replace(tzinfo=None)).commit()
@@ -222,40 +245,49 @@ def test_pyiceberg_tends_a_table_in_a_sql_catalog(
     )
     assert lake.hand_off().registered == (1,)
     for number, step in enumerate(steps, start=2):
-        step(table_in(tmp_path / "catalog.db", lake, minio))
+        step(known.table(lake, minio))
         if number == 3:
             lake.delete(3)
         assert lake.hand_off().registered == (number,)
-        found = (
-            table_in(tmp_path / "catalog.db", lake, minio).scan(selected_fields=("id",)).to_arrow()["id"].to_pylist()
-        )
-        assert sorted(found) == sorted(lake.days)
+        assert ids_in(known.table(lake, minio)) == sorted(lake.days)
     assert number == HANDOFFS
     assert lake.hand_off_nothing_new().unchanged
-    table = table_in(tmp_path / "catalog.db", lake, minio)
+    table = known.table(lake, minio)
     early = [
         number for number in range(5 * EVENTS) if number in lake.days or (number % 7 == 3 and number >= 2 * EVENTS)
     ]
-    assert table.scan(snapshot_id=table.refs()["kept"].snapshot_id).count() == len(early)
-    read_by_trino(lake, table, trino)
+    assert ids_in(table, snapshot_id=table.refs()["kept"].snapshot_id) == early, "as it was"
+    before = "2026-01-05"
+    assert ids_in(table, row_filter=f"event_time < '{before}T00:00:00'") == [
+        one for one, day in lake.rows if day < before
+    ]
+    assert ids_in(table, row_filter="kind = 5") == [one for one in sorted(lake.days) if one % 7 == 5]
+    if "sql" in known.text:
+        read_by_trino(lake, table, request.getfixturevalue("trino"))
+
+
+def ids_in(table: Table, **asked: Any) -> list[int]:
+    """The rows' numbers."""
+    found: list[int] = table.scan(selected_fields=("id",), **asked).to_arrow()["id"].to_pylist()
+    return sorted(found)
 
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_spark_tends_a_table_in_a_sql_catalog(
-    tended: Callable[[str], Tended], tmp_path: Path, minio: S3Server, trino: TrinoServer
+def test_spark_tends_a_table(
+    request: pytest.FixtureRequest, known: Known, tended: Callable[[str], Tended], tmp_path: Path, minio: S3Server
 ) -> None:
     try:
         iceberg_spark_jars()
     except Unavailable as error:
         absent("spark", f"Iceberg's runtime: {error}")
-    database = tmp_path / "catalog.db"
-    lake = tended(f"sql:sqlite:///{database}")
+    lake = tended(known.text)
     assert lake.hand_off().registered == (1,)
     name = f"streamvault.{lake.name}"
-    with iceberg_spark("streamvault", database, minio, tmp_path / "spark.log") as spark:
+    with iceberg_spark("streamvault", known.spark, minio, tmp_path / "spark.log") as spark:
         for number, step in enumerate(OF_SPARK, start=2):
-            now = datetime.now(UTC)
+            [[snapshot]] = spark.query(f"SELECT max_by(snapshot_id, committed_at) FROM {name}.snapshots")
+            before, now = len(lake.days), datetime.now(UTC)
             said = {"now": f"{now:%F %T.%f}", "old": f"{now - timedelta(days=1, minutes=1):%F %T}"}
             spark.query(step.format(catalog="streamvault", table=lake.name, name=name, **said))
             if step.startswith("DELETE"):
@@ -264,6 +296,9 @@ def test_spark_tends_a_table_in_a_sql_catalog(
             select = f"SELECT id, date_format(event_time, 'yyyy-MM-dd') FROM {name}"
             spark.query(f"REFRESH TABLE {name}")
             assert spark.query(f"{select} ORDER BY 1") == lake.rows
+            assert spark.query(f"{select} WHERE id = 41") == [row for row in lake.rows if row[0] == 41]
+            if "expire" not in step:
+                assert spark.query(f"SELECT count(*) FROM {name} VERSION AS OF {snapshot}") == [[before]], "as it was"
         assert number == HANDOFFS
         assert lake.hand_off_nothing_new().unchanged
         spark.query(OF_SPARK[0].format(catalog="streamvault", table=lake.name))
@@ -273,4 +308,5 @@ def test_spark_tends_a_table_in_a_sql_catalog(
         assert spark.query(f"{select} WHERE event_time >= TIMESTAMP '2026-01-11' ORDER BY 1") == [
             row for row in lake.rows if row[1] >= "2026-01-11"
         ]
-    read_by_trino(lake, table_in(database, lake, minio), trino)
+    if "sql" in known.text:
+        read_by_trino(lake, known.table(lake, minio), request.getfixturevalue("trino"))
