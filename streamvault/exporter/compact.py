@@ -351,7 +351,7 @@ class Compaction:
         for run in self._chosen(choose):
             span = GenerationSpan(run[0].first, run[-1].generation)
             with self._leaving_alone(span):
-                self._merge(span)
+                self._merge(span, run)
 
     def rehearse(self, choose: Choose) -> CompactReport:
         """Return what `run` and `clear` would do."""
@@ -415,9 +415,11 @@ class Compaction:
             # else it was abandoned: its objects are deleted with the generations, and until then the plan lists them
         return found
 
-    def _merge(self, span: GenerationSpan) -> bool:
+    def _merge(self, span: GenerationSpan, manifests: Sequence[Manifest] = ()) -> bool:
+        """Merge generations, whose manifests are read unless they were just chosen by them; return whether it did."""
         archive = self.archive
-        manifests = archive.stable(lambda now: [archive.read_manifest(one) for one in now.within(span)])
+        if not manifests:
+            manifests = archive.stable(lambda now: [archive.read_manifest(one) for one in now.within(span)])
         if not manifests:
             return False  # they have expired, or were merged with others
         if not can_merge(manifests):  # an earlier version has planned it

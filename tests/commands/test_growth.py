@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamvault import get_event, rotate_stream, write_table
+from streamvault import compact_archive, get_event, rotate_stream, write_table
 from streamvault.manifests.verbs.costs import Requests
 from testkit.small_archives import RANGE_SIZE, Vault, a_root, contents, objects_of
 from tests import metered
@@ -60,6 +60,10 @@ def rotate(vault: Vault, **options: Any) -> None:
     rotate_stream(vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, master="inline", **options)
 
 
+def compact(vault: Vault) -> None:
+    assert compact_archive(vault.archive, master="inline").runs
+
+
 def hand_off(vault: Vault, **options: Any) -> None:
     write_table(vault.archive, format="parquet", master="inline", **options)
 
@@ -99,6 +103,7 @@ CASES = {
     "get of the last event": Case(partial(get, of=-1), Requests(), listings=3, steps=2),
     "first rotate": Case(rotate, Requests(puts=1, lists=1, gets=3), listings=8),
     "rotate again": Case(rotate, Requests(), listings=8, before=rotate),
+    "compact": Case(compact, Requests(gets=4), listings=8),
     "first handoff": Case(hand_off, Requests(gets=3), listings=3),
     # each publication lists what the table has
     "first handoff of large generations": Case(hand_off_each, Requests(puts=5, gets=8, lists=2), listings=0, page=1000),
