@@ -7,11 +7,11 @@ import shlex
 import sys
 from pathlib import Path
 
-from benchmarks import chunks, copying, cores, epochs, export_import, handoff, rotation, scaling, scopes, standby
+from benchmarks import chunks, copying, cores, epochs, export_import, growth, handoff, rotation, scaling, scopes, standby
 from benchmarks.results import Results
 from testkit.servers.availability import Unavailable
 
-MODULES = (chunks, copying, cores, epochs, export_import, handoff, rotation, scaling, scopes, standby)
+MODULES = (chunks, copying, cores, epochs, export_import, growth, handoff, rotation, scaling, scopes, standby)
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 
