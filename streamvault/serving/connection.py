@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from streamvault.common.errors import Damaged, Problem
+from streamvault.objectstore.store import InArchiveClass
 from streamvault.serving.cache import LARGEST_ANSWER
 from streamvault.serving.state import NULL, StateLost, StateSegment
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated, WireError
@@ -272,11 +273,8 @@ class ClientConnection:
             if end <= offset:
                 await self._send(*wire.encode_read(name, offset, 0, request.request_id, end=True))
                 return
-            with self._an_answer():
-                async with self._turns:
-                    await self._server.read(name, offset, 1)  # fetches it, while others may send
-                    async with self._sending:
-                        await self._send_bytes(request, end)
+            while (cold := await self._answer_read(request, end)) is not None:
+                await self._server.wait_for_warmth(name, cold)  # as a reader does at a segment's end
         except StateLost as error:
             self._close(str(error))
         except Problem as error:
@@ -292,6 +290,18 @@ class ClientConnection:
         except Exception:  # noqa: BLE001  (an error of ours: the client's other reads go on, on another connection)
             _log.exception("read of %s at %d", name, offset)
             self._writer.transport.abort()
+
+    async def _answer_read(self, request: wire.ReadSegment, end: int) -> InArchiveClass | None:
+        """Answer with bytes; if they must first be restored by S3, answer nothing and return why."""
+        with self._an_answer():
+            async with self._turns:
+                try:
+                    await self._server.read(request.segment, request.offset, 1)  # fetches it, while others may send
+                except InArchiveClass as error:
+                    return error
+                async with self._sending:
+                    await self._send_bytes(request, end)
+        return None
 
     async def _send_bytes(self, request: wire.ReadSegment, end: int) -> None:
         """Send an answer, in parts for which memory is taken; none of them keeps a block in memory."""

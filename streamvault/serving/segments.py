@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.manifests.archive import NoSuchArchive
+from streamvault.objectstore.store import InArchiveClass
 from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
@@ -52,6 +53,10 @@ POLL_SECONDS = 0.5
 async def _shared(coming: Future[R]) -> R:
     """Wait for what many may wait for, so none of them may cancel it."""
     return await asyncio.shield(asyncio.wrap_future(coming))
+
+
+COLD_SECONDS = 30.0
+"""How often to try again to read an object that S3 must restore first."""
 
 
 class Change(asyncio.Event):
@@ -101,6 +106,7 @@ class SegmentServer:
         self._fetching = asyncio.Semaphore(2 * cache.fetches)
         self._refreshing: list[asyncio.Task[None]] = []
         self._connections: dict[asyncio.Task[None], ClientConnection] = {}
+        self._cold: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.sent, self.stopping = 0, False
 
@@ -195,6 +201,7 @@ class SegmentServer:
 
         Raises:
             Damaged: they are missing, or not those that were archived.
+            InArchiveClass: S3 must restore them first.
             Problem: any other reason.
         """
         found = await self.find(name)
@@ -225,10 +232,11 @@ class SegmentServer:
             except lacking as error:
                 # missing for good only if what was read is still in force
                 if not await self.in_thread(archive.renewed, now):
-                    if self._live is not None and not isinstance(error, Damaged | SegmentTruncated):
+                    if self._live is not None and not isinstance(error, Damaged | SegmentTruncated | InArchiveClass):
                         raise self._live.lacks(segment, offset) from None
                     raise
                 continue
+            self._cold.discard(archive.uri)
             return block[spot.inside :]
 
     async def _live_block(self, live: LiveStream, segment: SegmentId, offset: int) -> memoryview | None:
@@ -240,6 +248,15 @@ class SegmentServer:
         except (SegmentTruncated, NoSuchSegment) as error:
             live.truncated(segment, error)
             return None
+
+    async def wait_for_warmth(self, name: str, cold: InArchiveClass) -> None:
+        """Wait a while for S3 to restore what a segment's bytes need; the log says so once for each archive."""
+        found = await self.find(name)
+        if isinstance(found, tuple) and (uri := found[0].uri) not in self._cold:
+            self._cold.add(uri)
+            todo = f"Run 'streamvault warm {uri}': what reads this waits until S3 has restored it."
+            _log.warning("%s", InArchiveClass(cold.what, where=cold.where, todo=todo))
+        await asyncio.sleep(COLD_SECONDS)
 
     def changed(self, name: str) -> None:
         """Wake who waits at the end of a segment."""

@@ -19,6 +19,8 @@ from streamvault import check_archive
 from streamvault.common.errors import Absent, Problem, Usage
 from streamvault.exporter.rotate import rotate_stream
 from streamvault.manifests import index
+from streamvault.objectstore.store import InArchiveClass
+from streamvault.serving import archived, segments
 from streamvault.serving.access import Access
 from streamvault.serving.reports import ServeArguments, ServeReport
 from streamvault.serving.serve import serve_archives
@@ -131,6 +133,32 @@ def test_checksums_that_a_check_has_noted_are_used(
         assert served.store.read_bytes(NAME, SEGMENT, 8, 11) == b"one"
         assert served.archive.learned == (0 if noted else 1)
     assert (key in caplog.text) is not noted
+
+
+def test_a_reader_waits_for_what_s3_must_restore_first(
+    small: Vault, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_warm, compared = threading.Event(), archived.compared_block
+
+    def block(known: Any, number: int, chain: Any) -> memoryview:
+        if not is_warm.is_set():
+            raise InArchiveClass.of("GLACIER", "s3://vault/key")
+        return compared(known, number, chain)
+
+    monkeypatch.setattr(archived, "compared_block", block)
+    monkeypatch.setattr(segments, "COLD_SECONDS", 0.01)
+    with serving(small.archive) as served:
+        connection = served.connect()
+        for number in range(5):  # more than are fetched at once
+            connection.send(encode(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 100, "", number)))
+        while f"Run 'streamvault warm {small.archive}'" not in caplog.text:
+            threading.Event().wait(0.005)
+        connection.send(encode(wire.GetStreamSegmentInfo(8, f"{NAME}/{SEGMENT}", "")))
+        assert isinstance(connection.receive(), wire.StreamSegmentInfo)
+        is_warm.set()
+        answers = [connection.receive() for _ in range(5)]
+    assert all(isinstance(one, wire.SegmentRead) and one.data[8:11] == b"one" for one in answers)
+    assert caplog.text.count("GLACIER") == 1
 
 
 def test_a_waiting_reader_gets_what_a_new_generation_adds(small: Vault) -> None:
