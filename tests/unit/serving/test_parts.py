@@ -112,6 +112,57 @@ def test_only_the_objects_of_a_block_are_listed(vault: Vault, monkeypatch: pytes
     assert part.start < spans[0][0] <= part.start + 512 * last
 
 
+def test_a_range_of_events_is_listed_once_for_all_its_blocks(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault.export("events")
+    held = vault.bytes_of()["0.#epoch.0"][1]
+    kind, listed = type(objects_of(vault.root)), list[str]()
+    listing = kind.list
+
+    def noted(self: Any, prefix: str, after: str = "") -> Any:
+        listed.append(prefix)
+        return listing(self, prefix, after)
+
+    cache = BlockCache(LEAST_CACHE)
+    served = ServedArchive(vault.archive, cache)
+    monkeypatch.setattr(kind, "list", noted)
+    starts = set[int]()
+    for _ in range(2):
+        at = 0
+        while at < len(held):
+            spot = spot_of(served, SegmentId(0, 0), at)
+            data = served.begin(spot).result(10)[spot.inside :]
+            assert data == held[at : at + len(data)]
+            cache.drop(served._key(spot.part, spot.number))
+            starts.add(spot.part.start)
+            at += len(data)
+    assert len(listed) == len(starts)
+    cache.close()
+
+
+def test_a_range_that_has_not_its_digest_gives_its_memory_back(vault: Vault) -> None:
+    vault.export("chunks")
+    forge(vault.root, data_keys(vault.root)[0], 5 * 512)
+    cache = BlockCache(LEAST_CACHE)
+    served = ServedArchive(vault.archive, cache, whole=True)
+    spot = spot_of(served, SegmentId(0, 0), 0)
+    before = cache._bytes
+    with pytest.raises(Damaged):
+        served.begin(spot).result(10)
+    assert cache._bytes == before
+    cache.close()
+
+
+def test_what_replaces_a_block_gives_its_memory_back() -> None:
+    cache = BlockCache(LEAST_CACHE)
+    for _ in range(3):
+        assert cache.take(1000)
+        cache.put("key", memoryview(bytes(1000)))
+    assert cache._bytes == 1000
+    cache.drop("key")
+    assert (cache._bytes, cache.held("key")) == (0, None)
+    cache.close()
+
+
 def test_memory_is_taken_from_others_and_never_beyond_the_limit() -> None:
     cache = BlockCache(LEAST_CACHE)
     size = 4 << 20
