@@ -7,7 +7,19 @@ import shlex
 import sys
 from pathlib import Path
 
-from benchmarks import chunks, copying, cores, epochs, export_import, growth, handoff, rotation, scaling, scopes, standby
+from benchmarks import (
+    chunks,
+    copying,
+    cores,
+    epochs,
+    export_import,
+    growth,
+    handoff,
+    rotation,
+    scaling,
+    scopes,
+    standby,
+)
 from benchmarks.results import Results
 from testkit.servers.availability import Unavailable
 
