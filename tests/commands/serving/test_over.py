@@ -15,7 +15,7 @@ from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.serving.embedded import EmbeddedPravega, embedded_pravega
 from streamvault.serving.serve import serve_archives
 from streamvault.streamstore.errors import InvalidName, RequestFailed, SegmentTruncated
-from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
+from streamvault.streamstore.model import KeyRange, SegmentId, SegmentInfo, StreamCut, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.pravega.wire import encode
@@ -211,6 +211,23 @@ def test_a_stream_that_is_replaced_while_it_is_served_is_read_no_more(begun: Sit
         # not what is in the archive, either: which of them the reader wants cannot be told
         with pytest.raises(Problem, match="is not the one"):
             client.read_bytes(NAME, SEGMENT, 0, 5)
+
+
+@pytest.mark.parametrize("found", [(0, 22), (11, 33)], ids=["shorter", "truncated less"])
+def test_a_segment_that_is_not_as_it_was_is_of_another_stream(
+    begun: Site, monkeypatch: pytest.MonkeyPatch, found: tuple[int, int]
+) -> None:
+    with serving(begun.archive, over=begun.stream) as served:
+        begun.cluster.write(str(NAME), [b"six"])
+        begun.truncate({SEGMENT: 22})
+        ask = wire.GetStreamSegmentInfo(7, f"{NAME}/{SEGMENT}", "")
+        assert served.ask(ask) == wire.StreamSegmentInfo(7, f"{NAME}/{SEGMENT}", True, False, False, 0, 33, 0)
+        other = SegmentInfo(SEGMENT, *found, sealed=False)
+        monkeypatch.setattr(PravegaStore, "segment_info", lambda *_: [other])
+        for request in (ask, wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 8, "", 7)):
+            answer = served.ask(request)
+            assert isinstance(answer, wire.ErrorMessage)
+            assert "is not the one" in answer.message
 
 
 def test_the_cluster_has_the_reader_groups_and_other_streams(begun: Site) -> None:
