@@ -10,8 +10,9 @@ import pytest
 
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
+from testkit.injured_vectors import injured
 from testkit.small_archives import NAME
-from testkit.vectors import VECTORS, expected, injure, injured, make, verdict
+from testkit.vectors import VECTORS, expected, make, verdict
 
 FOLDER = Path(__file__).parents[2] / "spec" / "vectors"
 OF = {one["name"]: one for one in json.loads((FOLDER / "vectors.json").read_text())}
@@ -37,5 +38,5 @@ def test_an_injured_vector_is_judged_as_the_specification_says(case: dict[str, A
 def test_what_makes_the_vectors_makes_these(tmp_path: Path) -> None:
     make(tmp_path)
     assert json.loads((tmp_path / "vectors.json").read_text()) == list(OF.values()), "a change of the format"
-    named = [{**one, "edits": len(one["edits"])} for one in injure(tmp_path)]
+    named = [{**one, "edits": len(one["edits"])} for one in json.loads((tmp_path / "injured.json").read_text())]
     assert named == [{**one, "edits": len(one["edits"])} for one in INJURED]

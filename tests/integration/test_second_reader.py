@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from testkit.injured_vectors import injured, random_edits
 from testkit.servers.availability import Unavailable
 from testkit.servers.golang import go_build
-from testkit.vectors import injured, random_edits, verdict
+from testkit.vectors import verdict
 from tests.conftest import absent
 
 SPEC = Path(__file__).parents[2] / "spec"
