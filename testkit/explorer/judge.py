@@ -367,7 +367,8 @@ def _at_once(world: World, ledger: Ledger, names: Sequence[str], actors: Sequenc
     if ledger.is_deleted:
         yield from _unseen(names, actors)
     for name, actor in zip(names, actors, strict=True):
-        if isinstance(actor.error, Damaged) and not wrong and not ledger.explains(actor.error):
+        explained = wrong or _is_too_new(name, actor.error) or ledger.explains(actor.error)
+        if isinstance(actor.error, Damaged) and not explained:
             yield f"MISLED {name} said {actor.error}, and all is there, or was deleted"
 
 
@@ -539,6 +540,11 @@ def _has_other_options(error: BaseException | None) -> bool:
     return isinstance(error, Usage) and error.what.startswith("an unfinished run has other options")
 
 
+def _is_too_new(name: str, error: BaseException | None) -> bool:
+    """Whether the former release says that a newer one has written what it reads."""
+    return name.startswith(FORMER) and isinstance(error, Damaged) and "Use a newer release" in error.todo
+
+
 def _may_fail(world: World, name: str, error: BaseException, *, foreign: bool, expired: bool) -> bool:
     """Whether a command may end so without a bug: it is another stream, or what it reads is gone, expired or sealed."""
     if isinstance(error, NoSuchStream):
@@ -547,7 +553,7 @@ def _may_fail(world: World, name: str, error: BaseException, *, foreign: bool, e
         return gone or (name.removeprefix(FORMER) == "work" and not world.cluster(CLUSTER).scopes.get("ops"))
     if isinstance(error, StreamSealed):  # what is sealed cannot be truncated
         return world.cluster(CLUSTER).find(NAME).record.sealed
-    if _has_other_options(error):
+    if _has_other_options(error) or _is_too_new(name, error):
         return True
     if isinstance(error, Conflict) and error.what.startswith("the stream has events before the archive's beginning"):
         return any("--from" in one or "export-from" in one for one in _names) or name.startswith(
