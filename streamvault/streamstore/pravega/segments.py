@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from streamvault.common.errors import Absent, Problem
+from streamvault.common.errors import Problem
 from streamvault.common.progress import PRAVEGA
 from streamvault.streamstore.errors import (
     AccessDenied,
@@ -101,7 +101,7 @@ def answer_to(error: Problem, request_id: int, segment: str, offset: int = 0) ->
         segment: its segment, by its full name.
         offset: where it was to read or write.
     """
-    if isinstance(error, NoSuchSegment | Absent):
+    if isinstance(error, NoSuchSegment):  # readers go on behind it, so nothing else may be answered by it
         return wire.NoSuchSegment(request_id, segment, "", offset)
     if isinstance(error, SegmentTruncated):
         return wire.SegmentIsTruncated(request_id, segment, error.start_offset, "", offset)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamvault import export_stream
+from streamvault import delete_archive, export_stream
 from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.serving.embedded import EmbeddedPravega, embedded_pravega
 from streamvault.serving.serve import serve_archives
@@ -160,6 +160,26 @@ def test_a_segment_whose_end_nobody_has_does_not_seem_to_end(begun: Site) -> Non
         answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", archived, 100, "", 7))
         assert isinstance(answer, wire.ErrorMessage)
         assert f"truncated byte {archived}" in answer.message
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_deleted_archive_does_not_seem_truncated(begun: Site, sealed: bool) -> None:
+    with serving(begun.archive, over=begun.stream) as served:
+        if sealed:
+            begun.store.scale(NAME, [SEGMENT], [KeyRange(0.0, 1.0)])
+        begun.truncate()
+        delete_archive(begun.archive, yes=True)
+        answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 100, "", 7))
+        assert isinstance(answer, wire.ErrorMessage)
+
+
+def test_a_deleted_stream_does_not_seem_truncated(begun: Site) -> None:
+    with serving(begun.archive, over=begun.stream) as served:
+        begun.store.seal(NAME)
+        begun.store.delete(NAME)
+        answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 100, "", 7))
+        assert isinstance(answer, wire.ErrorMessage)
+        assert "no such" in answer.message
 
 
 def frame(payload: bytes) -> bytes:

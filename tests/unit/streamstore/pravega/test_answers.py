@@ -27,7 +27,7 @@ SEGMENT = "shop/orders/0.#epoch.0"
     ("error", "kind", "text"),
     [
         (NoSuchSegment("gone"), NoSuchSegment, "no such segment"),
-        (NoSuchStream("gone"), NoSuchSegment, "no such segment"),
+        (NoSuchStream("gone"), RequestFailed, "the segment store failed (gone)"),
         (SegmentSealed("sealed"), SegmentSealed, "sealed"),
         (
             Damaged("the bytes differ", todo="Run 'streamvault check' on the archive."),
