@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import grpc
 
 from streamvault.common.errors import Problem
 from streamvault.serving.live import LiveStream
+from streamvault.streamstore.errors import NoSuchSegment
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega.controller import cut_from, segment_message
@@ -89,8 +91,11 @@ class RelayedController(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def _get_following(self, request: bytes, answer: bytes, context: Any) -> bytes:
         """Return the successors; of an open segment, only a writer asks for them, see `connection`."""
         asked = pb.SegmentId.FromString(request)
-        if self._is_ours(asked.streamInfo) and not self._live.info(SegmentId.of(asked.segmentId)).sealed:
-            self._refuse(context)
+        if self._is_ours(asked.streamInfo):
+            # of a segment that both have given up, readers go on with the successors
+            with suppress(NoSuchSegment):
+                if not self._live.info(SegmentId.of(asked.segmentId)).sealed:
+                    self._refuse(context)
         return answer
 
     def _refuse(self, context: Any) -> NoReturn:

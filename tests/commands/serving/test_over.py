@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from streamvault import delete_archive, export_stream
@@ -16,6 +17,7 @@ from streamvault.serving.embedded import EmbeddedPravega, embedded_pravega
 from streamvault.serving.serve import serve_archives
 from streamvault.streamstore.errors import InvalidName, RequestFailed, SegmentTruncated
 from streamvault.streamstore.model import KeyRange, SegmentId, SegmentInfo, StreamCut, StreamName
+from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.pravega.wire import encode
@@ -160,6 +162,24 @@ def test_a_segment_whose_end_nobody_has_does_not_seem_to_end(begun: Site) -> Non
         answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", archived, 100, "", 7))
         assert isinstance(answer, wire.ErrorMessage)
         assert f"truncated byte {archived}" in answer.message
+
+
+def test_readers_go_on_behind_a_segment_that_both_have_given_up(begun: Site) -> None:
+    begun.store.scale(NAME, [SEGMENT], [KeyRange(0.0, 1.0)])
+    begun.truncate()
+    begun.root = a_root()
+    begun.export()
+    asked = pb.SegmentId(streamInfo=pb.StreamInfo(scope=NAME.scope, stream=NAME.stream), segmentId=SEGMENT.value)
+
+    def following(uri: str) -> Any:
+        method = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/getSegmentsImmediatelyFollowing"
+        with grpc.insecure_channel(uri.removeprefix("pravega://")) as channel:
+            return channel.unary_unary(method)(asked.SerializeToString())
+
+    with serving(begun.archive, over=begun.stream) as served:
+        answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 100, "", 7))
+        assert isinstance(answer, wire.NoSuchSegment)
+        assert following(served.uri) == following(begun.cluster.uri) != b""
 
 
 @pytest.mark.parametrize("sealed", [False, True])
