@@ -410,6 +410,7 @@ def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
         decode: as for `write_table`.
         framing: as for `write_table`.
         schema: as for `write_table`.
+        message: as for `write_table`.
         event_time: as for `write_table`.
         raw: return the statements for a table over the objects of layout ``events`` instead.
         root: as for `write_table`.
