@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
-from streamvault.serving.archived import ServedArchive
+from streamvault.serving.archived import Moment, ServedArchive
 from streamvault.serving.cache import LARGEST_ANSWER, BlockCache
 from streamvault.sources.identity import another_source, check_same_stream
 from streamvault.streamstore.cuts import earlier_of, is_before
@@ -179,8 +179,19 @@ class LiveStream:
         elif segment in self._archive.now.infos:  # it was there, and ids are given once
             self._gone.add(segment)
 
+    def absent(self, segment: SegmentId, offset: int) -> Problem:
+        """Return the error for a byte that was found neither in the stream nor in the archive.
+
+        Raises:
+            Problem: as `info`.
+        """
+        start = self.info(segment).start_offset
+        if offset < start:
+            return SegmentTruncated("truncated", where=segment.in_stream(self.name), start_offset=start)
+        return self.lacks(segment, offset)
+
     def lacks(self, segment: SegmentId, offset: int) -> Failed:
-        """Return the error for bytes that neither the stream nor the archive has."""
+        """Return the error for bytes that the stream has truncated and the archive never had."""
         return Failed(
             f"the live stream has truncated byte {offset} of {segment}, and the archive does not have it",
             where=f"{self._archive.uri}, {self.address.uri}",
@@ -231,11 +242,23 @@ class LiveStream:
             now = self._archive.now
         archived = now.infos.get(segment)
         if live is None:
-            if archived is not None and not archived.sealed:
-                raise self.lacks(segment, archived.write_offset)
+            if archived is not None and archived.sealed:
+                return archived
+            if archived is not None or self._is_behind(segment, now):
+                raise self.lacks(segment, archived.write_offset if archived else 0)
             return now.info(segment)
-        start = min(archived.start_offset, live.start_offset) if archived else live.start_offset
-        return replace(live, start_offset=start)
+        if archived is not None:
+            return replace(live, start_offset=min(archived.start_offset, live.start_offset))
+        # what was truncated behind the archive's end is lacking, and readers must not go on after it
+        return replace(live, start_offset=0) if live.start_offset and self._is_behind(segment, now) else live
+
+    def _is_behind(self, segment: SegmentId, now: Moment) -> bool:
+        """Return whether a segment that the archive does not have was opened behind its end, not before its head."""
+        ranges = now.described.ranges()
+        if segment not in ranges:
+            return segment in self._store.describe(self.name).ranges()
+        ends = now.described.tail.offsets
+        return any(end.epoch < segment.epoch and ranges[end].overlaps(ranges[segment]) for end in ends)
 
     def _live(self, segment: SegmentId) -> SegmentInfo | None:
         """Return a segment's offsets in the live stream; None if that has truncated all of it."""

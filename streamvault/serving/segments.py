@@ -233,7 +233,7 @@ class SegmentServer:
                 # missing for good only if what was read is still in force
                 if not await self.in_thread(archive.renewed, now):
                     if self._live is not None and not isinstance(error, Damaged | SegmentTruncated | InArchiveClass):
-                        raise self._live.lacks(segment, offset) from None
+                        raise await self.in_thread(self._live.absent, segment, offset) from None
                     raise
                 continue
             self._cold.discard(archive.uri)

@@ -164,6 +164,20 @@ def test_a_segment_whose_end_nobody_has_does_not_seem_to_end(begun: Site) -> Non
         assert f"truncated byte {archived}" in answer.message
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_segment_that_was_truncated_and_never_archived_does_not_seem_truncated(begun: Site, whole: bool) -> None:
+    with serving(begun.archive, over=begun.stream) as served:
+        begun.store.scale(NAME, [SEGMENT], [KeyRange(0.0, 1.0)])
+        [second] = begun.store.describe(NAME).tail.offsets
+        begun.cluster.write(str(NAME), [b"lost", b"kept"])
+        if whole:
+            begun.store.scale(NAME, [second], [KeyRange(0.0, 1.0)])
+        begun.truncate(None if whole else {second: 12})
+        answer = served.ask(wire.ReadSegment(f"{NAME}/{second}", 0, 100, "", 7))  # a reader would go on behind it
+        assert isinstance(answer, wire.ErrorMessage)
+        assert f"truncated byte 0 of {second}" in answer.message
+
+
 def test_readers_go_on_behind_a_segment_that_both_have_given_up(begun: Site) -> None:
     begun.store.scale(NAME, [SEGMENT], [KeyRange(0.0, 1.0)])
     begun.truncate()
