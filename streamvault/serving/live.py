@@ -157,7 +157,7 @@ class LiveStream:
         self._require_same()
         seen = self._seen.get(segment)
         if seen is None or offset is None or offset >= seen.write_offset:
-            seen = self._look(segment)
+            seen = self._look(segment, offset)
             self._seen[segment] = seen
         return seen
 
@@ -235,14 +235,15 @@ class LiveStream:
     def _reaches_head(self) -> bool:
         return self._compared(lambda now: is_before(now, now.head, self._archive.now.described.tail))
 
-    def _look(self, segment: SegmentId) -> SegmentInfo:
+    def _look(self, segment: SegmentId, offset: int | None) -> SegmentInfo:
         live, now = self._live(segment), self._archive.now
         if live is None and not ((known := now.infos.get(segment)) and known.sealed):
             self._archive.renewed(now)
             now = self._archive.now
         archived = now.infos.get(segment)
         if live is None:
-            if archived is not None and archived.sealed:
+            # without its end, what the archive has of it can be read nevertheless
+            if archived is not None and (archived.sealed or (offset is not None and offset < archived.write_offset)):
                 return archived
             if archived is not None or self._is_behind(segment, now):
                 raise self.lacks(segment, archived.write_offset if archived else 0)

@@ -162,6 +162,9 @@ def test_a_segment_whose_end_nobody_has_does_not_seem_to_end(begun: Site) -> Non
         answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", archived, 100, "", 7))
         assert isinstance(answer, wire.ErrorMessage)
         assert f"truncated byte {archived}" in answer.message
+        answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 100, "", 7))
+        assert isinstance(answer, wire.SegmentRead)
+        assert (answer.data, answer.end_of_segment) == (frame(b"one") + frame(b"two"), False)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -188,7 +191,7 @@ def test_readers_go_on_behind_a_segment_that_both_have_given_up(begun: Site) -> 
     def following(uri: str) -> Any:
         method = "/io.pravega.controller.stream.api.grpc.v1.ControllerService/getSegmentsImmediatelyFollowing"
         with grpc.insecure_channel(uri.removeprefix("pravega://")) as channel:
-            return channel.unary_unary(method)(asked.SerializeToString())
+            return channel.unary_unary(method, None, None)(asked.SerializeToString())
 
     with serving(begun.archive, over=begun.stream) as served:
         answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 100, "", 7))
