@@ -82,6 +82,8 @@ class Moment:
         infos: segment → its offsets.
         spans: segment → where it is in each generation, in order: start, end, generation.
         indexes: fingerprint of a generation → its index.
+        endless: the sealed segments that the source no longer had when their last bytes were to be archived: how many
+            there were is not known, which their manifest says by an empty gap.
     """
 
     state: ArchiveState
@@ -89,6 +91,7 @@ class Moment:
     infos: Mapping[SegmentId, SegmentInfo]
     spans: Mapping[SegmentId, Sequence[tuple[int, int, Generation]]]
     indexes: Mapping[str, IndexPages]
+    endless: frozenset[SegmentId]
 
     @classmethod
     def of(cls, state: ArchiveState, indexes: Mapping[str, IndexPages]) -> Moment:
@@ -103,7 +106,9 @@ class Moment:
                 if entry.start < entry.end:
                     spans.setdefault(entry.id, []).append((entry.start, entry.end, one))
         held = {one.fingerprint: indexes[one.fingerprint] for one in state.history.generations}
-        return cls(state, described, infos, spans, held)
+        gaps = (gap for one in state.history.generations for gap in one.manifest.gaps)
+        endless = frozenset(gap.id for gap in gaps if gap.start == gap.end)
+        return cls(state, described, infos, spans, held, endless)
 
     def page_of(self, segment: SegmentId, offset: int) -> PageKey:
         """Return the page of an index that says where a byte of a segment is.

@@ -237,13 +237,13 @@ class LiveStream:
 
     def _look(self, segment: SegmentId, offset: int | None) -> SegmentInfo:
         live, now = self._live(segment), self._archive.now
-        if live is None and not ((known := now.infos.get(segment)) and known.sealed):
+        if live is None and not _has_all(now, segment):
             self._archive.renewed(now)
             now = self._archive.now
         archived = now.infos.get(segment)
         if live is None:
             # without its end, what the archive has of it can be read nevertheless
-            if archived is not None and (archived.sealed or (offset is not None and offset < archived.write_offset)):
+            if archived and (_has_all(now, segment) or (offset is not None and offset < archived.write_offset)):
                 return archived
             if archived is not None or self._is_behind(segment, now):
                 raise self.lacks(segment, archived.write_offset if archived else 0)
@@ -284,3 +284,9 @@ class LiveStream:
     def _fetch(self, segment: SegmentId, offset: int, end: int) -> memoryview:
         with self._cache.room(2 * (end - offset)):
             return memoryview(self._store.read_bytes(self.name, segment, offset, end))
+
+
+def _has_all(now: Moment, segment: SegmentId) -> bool:
+    """Return whether an archive has a segment's end, so nothing of the segment comes after it."""
+    found = now.infos.get(segment)
+    return found is not None and found.sealed and segment not in now.endless

@@ -167,6 +167,21 @@ def test_a_segment_whose_end_nobody_has_does_not_seem_to_end(begun: Site) -> Non
         assert (answer.data, answer.end_of_segment) == (frame(b"one") + frame(b"two"), False)
 
 
+def test_a_segment_whose_end_was_lost_before_an_export_does_not_seem_to_end(begun: Site) -> None:
+    archived = begun.store.describe(NAME).tail.offsets[SEGMENT]
+    with serving(begun.archive, over=begun.stream) as served:
+        begun.cluster.write(str(NAME), [b"lost"])
+        begun.store.scale(NAME, [SEGMENT], [KeyRange(0.0, 1.0)])
+        begun.cluster.write(str(NAME), [b"kept"])
+        begun.truncate(dict.fromkeys(begun.store.describe(NAME).tail.offsets, 0))
+        export_stream(begun.stream, begun.root, master="inline", layout="chunks", same_stream=True)
+        served.archive.renewed()
+        for offset, kind in ((0, wire.SegmentRead), (archived, wire.ErrorMessage)):
+            answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", offset, 100, "", 7))
+            assert isinstance(answer, kind)
+            assert not getattr(answer, "end_of_segment", False)
+
+
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_segment_that_was_truncated_and_never_archived_does_not_seem_truncated(begun: Site, whole: bool) -> None:
     with serving(begun.archive, over=begun.stream) as served:
