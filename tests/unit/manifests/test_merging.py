@@ -32,7 +32,7 @@ from testkit.small_archives import NAME, Vault, archive_of, contents, merge, obj
 from tests.archives import EPOCHS, LEFT, RIGHT, Hole, Made, generation
 
 NEW = SegmentId(1, 2)
-SCALED = (*EPOCHS, Epoch(1, {RIGHT: KeyRange(0.5, 1.0), NEW: KeyRange(0.0, 0.5)}))
+SCALED = EPOCHS.then(Epoch(1, {RIGHT: KeyRange(0.5, 1.0), NEW: KeyRange(0.0, 0.5)}))
 
 
 def three() -> list[Made]:
