@@ -100,6 +100,9 @@ class LiveStream:
         self._gone: set[SegmentId] = set()
         self._accepted: dict[str, float] = {}
         self._another: Conflict | None = None
+        self._replaced: Conflict | None = (
+            None  # for good: it may have all of the archive's bytes, and others behind them
+        )
         self._said, self._check_at = "", 0.0
         self._check()
         if not self._reaches_head():
@@ -229,8 +232,8 @@ class LiveStream:
             self._check_at = time.monotonic() + CHECK_SECONDS
 
     def _require_same(self) -> None:
-        if self._another is not None:
-            raise self._another
+        if error := self._replaced or self._another:
+            raise error
 
     def _reaches_head(self) -> bool:
         return self._compared(lambda now: is_before(now, now.head, self._archive.now.described.tail))
@@ -275,8 +278,8 @@ class LiveStream:
             if found.start_offset >= start and found.write_offset >= end:
                 break
             if attempt:  # an answer to what was asked after these were seen, so not one that was overtaken
-                self._another = another_source(f"{segment} was longer, or truncated further", self.address.uri)
-                raise self._another
+                self._replaced = another_source(f"{segment} was longer, or truncated further", self.address.uri)
+                raise self._replaced
         self._starts[segment] = max(found.start_offset, self._starts.get(segment, 0))
         self._ends[segment] = max(found.write_offset, self._ends.get(segment, 0))
         return found
