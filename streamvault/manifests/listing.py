@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import (
@@ -258,11 +259,15 @@ def _keys(store: ObjectStore, prefix: str) -> list[str]:
     return [entry.key.removeprefix(prefix) for entry in list_records(store, prefix + MANIFESTS)]
 
 
+_NEVER = datetime.fromtimestamp(0, UTC)
+"""When the decision was made that there is if there is none: always the same, so that equal listings are equal."""
+
+
 def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
     """Read a decision; return None if it was deleted because there is a newer one."""
     scope, stream = prefix.split("/")[:2]
     if not number:
-        return Decision(scope=scope, stream=stream, number=0)
+        return Decision(scope=scope, stream=stream, number=0, created=_NEVER)
     key = prefix + decision_key(number)
     decision = find_file(Decision, store, key)
     if decision and (decision.scope, decision.stream, decision.number) != (scope, stream, number):

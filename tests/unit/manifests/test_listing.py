@@ -51,6 +51,11 @@ def hold(number: int, name: str) -> Hold:
     return Hold(generation=number, name=name)
 
 
+def test_listings_of_the_same_objects_are_equal() -> None:
+    first = listing_of(*published(1))
+    assert all(listing_of(*published(1)) == first for _ in range(100))  # which takes longer than the clock's resolution
+
+
 def test_expiry_hides_all_generations_up_to_it() -> None:
     decision = NOTHING.hold(hold(3, "a")).hold(hold(3, "B"))
     before = listing_of(*published(1, 2, 3), *checked(1, 3), decision=decision)
