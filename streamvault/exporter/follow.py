@@ -29,10 +29,14 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.merging import compare_joined
 from streamvault.runner.opening import Tasks
 from streamvault.sources.archive_comparison import compare_range
+from streamvault.streamstore.model import StreamDescription
 from streamvault.streamstore.own import describe_source
 
 REMEMBERED = 100
 """Maximum generations and warnings in a report."""
+
+LONGEST_REST = 600.0
+"""How long at most the archive is not looked at while nothing comes (seconds)."""
 
 
 @verb(FollowOptions)
@@ -95,6 +99,31 @@ def follow_stream(stream: str, root: str, options: FollowOptions, progress: Prog
         return replace(report, seconds=tasks.seconds)
 
 
+class _Rest:
+    """When an archive need not be looked at: after rounds without anything new, each time twice as long.
+
+    Attributes:
+        begun: whether the last round that looked at it had nothing new.
+    """
+
+    def __init__(self, every: float) -> None:
+        self.begun = False
+        self._every = every
+        self._seconds = self._until = 0.0
+        self._seen: StreamDescription | None = None
+
+    def holds(self, seen: StreamDescription) -> bool:
+        """Return whether it lasts, and the stream is still the same."""
+        return seen == self._seen and time.monotonic() < self._until
+
+    def after(self, seen: StreamDescription | None, *, changed: bool) -> None:
+        """Take note of a round that looked at the archive, and of the stream as it was before; None if not known."""
+        self.begun = not changed
+        self._seen = None if changed else seen
+        self._seconds = 0.0 if self._seen is None else min(2 * max(self._seconds, self._every), LONGEST_REST)
+        self._until = time.monotonic() + self._seconds
+
+
 class _Following:
     """A stream that is archived as it grows.
 
@@ -108,6 +137,7 @@ class _Following:
         self.retrier = retrier
         self.progress = progress
         self.report = FollowReport(archive=export.archive().uri, generation=0, ended="idle")
+        self._rest = _Rest(options.every)
 
     def run(self, tasks: Tasks, began: float) -> FollowReport:
         """Repeat rounds until one of the ends that the options name."""
@@ -134,11 +164,19 @@ class _Following:
     def _check_reachable(self, archive: Archive) -> None:
         """Check that stream and archive can be reached: one that has never answered is probably not the right one."""
         archive.listing()
-        with self.export.source.open() as store:
-            describe_source(store, self.export.name)
+        self._described()
 
     def _round(self, tasks: Tasks, compaction: Compaction) -> Round:
-        """Archive what is new, and merge; return whether the archive changed, and whether it is complete."""
+        """Archive what is new, and merge; return whether the archive changed, and whether it is complete.
+
+        While nothing comes, most rounds ask only the stream whether it is still the same. What else can be new, they
+        would not see: positions of reader groups, schemas.
+        """
+        is_alone = not (self.options.reader_groups or self.options.schemas)
+        seen = self.retrier(self._described) if is_alone and self._rest.begun else None
+        if seen is not None and self._rest.holds(seen):
+            self._count(rounds=1)
+            return Round(changed=False, sealed=False)
         exported = self._archive_new(tasks)
         self._add(exported)
         if not exported.unchanged:
@@ -151,7 +189,12 @@ class _Following:
             self.progress.warn(warning)
         compaction.problems.clear()
         sealed = exported.unchanged and self.retrier(partial(_is_sealed, compaction.archive))
+        self._rest.after(seen, changed=not exported.unchanged)
         return Round(changed=not exported.unchanged, sealed=sealed)
+
+    def _described(self) -> StreamDescription:
+        with self.export.source.open() as store:
+            return describe_source(store, self.export.name)
 
     def _archive_new(self, tasks: Tasks) -> ExportReport:
         """Archive what is new; rotate, too, if the options say so."""

@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 
-from streamvault import follow_stream, import_stream
+from streamvault import delete_archive, follow_stream, import_stream
 from streamvault.cli import main
 from streamvault.common import waiting
 from streamvault.common.errors import Damaged, Failed, Problem, Usage
 from streamvault.common.progress import Progress
 from streamvault.exporter import archived_events
 from streamvault.exporter.compact import FACTOR
+from streamvault.exporter.follow import LONGEST_REST
+from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore import retrying
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AccessDenied, ObjectStoreUnavailable, ServerBusy
@@ -29,7 +31,9 @@ from streamvault.runner.opening import open_runner
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamName
+from testkit.clock import Clock
 from testkit.small_archives import Vault, a_vault, archive_of, contents, is_sound
+from tests.counting import counted
 from tests.told import Ran
 
 RANGE_SIZE = 8 * 1024
@@ -120,6 +124,57 @@ def test_follow_truncates_and_expires_while_it_runs(vault: Vault) -> None:
     assert report.cut is not None
     assert vault.described.head.to_json() == report.cut
     assert archive_of(vault.root).generations() == [2, 3]
+
+
+class Waits(Clock):
+    """A clock on which pauses take no time, and with something that happens after so many of them."""
+
+    def __init__(self, happens: dict[int, Callable[[], object]]) -> None:
+        super().__init__()
+        self._happens = happens
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self._happens.get(len(self.slept), lambda: None)()
+
+
+EVERY = 10.0
+
+
+def follow_for(vault: Vault, monkeypatch: pytest.MonkeyPatch, rounds: int, **happens: Any) -> tuple[Any, Requests]:
+    """Follow for so many rounds, in which a given thing happens; return the report and the requests."""
+    clock = Waits({int(name.removeprefix("after_")): what for name, what in happens.items()})
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", clock.monotonic)
+        patched.setattr(time, "sleep", clock.sleep)
+        with counted(monkeypatch) as requests:
+            report = follow(vault, master="inline", rotate=True, every=EVERY, lasting=(rounds - 1) * EVERY)
+    assert report.rounds == rounds
+    return report, requests[0]
+
+
+def test_idle_rounds_hardly_ask_the_store(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    follow_for(vault, monkeypatch, 3)
+    few, many = (follow_for(vault, monkeypatch, rounds)[1].total for rounds in (10, 370))
+    assert many - few <= 360
+    longest = LONGEST_REST / EVERY
+    assert many - few >= 360 // longest, "what others have done to the archive is seen"
+
+
+@pytest.mark.parametrize("after", [1, 2, 3, 30, 300])
+def test_what_comes_after_a_rest_is_archived_in_the_next_round(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    more = {f"after_{after}": lambda: vault.add(b"more")}
+    report, _ = follow_for(vault, monkeypatch, after + 1, **more)
+    assert [one.generation for one in report.newest] == [1, 2]
+    is_the_stream(vault)
+
+
+def test_deleted_archive_is_noticed_while_nothing_comes(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = {"after_50": lambda: delete_archive(vault.archive, yes=True)}
+    with pytest.raises(Problem, match="deleted"):
+        follow_for(vault, monkeypatch, 50 + 2 * int(LONGEST_REST / EVERY), **gone)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +310,7 @@ def test_generation_counts_though_its_work_files_stay(
     def at_once(_: object, first: ObjectStoreUnavailable, __: object) -> None:
         raise first
 
-    monkeypatch.setattr(retrying.RetryingStore, "_again", at_once)
+    monkeypatch.setattr(retrying.Retries, "again", at_once)
     failing = away(ObstoreStore, "delete", 1, UNREACHABLE, at=2)  # the first call probes a new archive's server
     report = follow(vault, idle=0.01)
     assert failing.failed == 1
