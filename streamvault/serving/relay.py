@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 
@@ -18,7 +18,11 @@ from streamvault.streamstore.pravega.controller import cut_from, segment_message
 LONGEST_CALL = 300.0
 """Seconds that a call may take whose caller does not say."""
 
-_Change = Callable[[bytes, bytes, Any], bytes]
+_Change = Callable[[bytes, bytes], bytes]
+
+
+class _Refused(Exception):
+    """Only a writer makes this call."""
 
 
 class RelayedController(grpc.GenericRpcHandler):  # type: ignore[type-arg]
@@ -44,23 +48,24 @@ class RelayedController(grpc.GenericRpcHandler):  # type: ignore[type-arg]
 
     def service(self, details: Any) -> grpc.RpcMethodHandler[bytes, bytes]:
         """See the base class."""
-        method = details.method
-        name = method.rpartition("/")[2]
-        change = self._changes.get(name)
 
         def answer(request: bytes, context: Any) -> bytes:
-            if name == "createTransaction" and self._is_ours(pb.CreateTxnRequest.FromString(request).streamInfo):
-                self._refuse(context)
-            found = self._forward(method, request, context)
-            if change is None:
-                return found
             try:
-                return change(request, found, context)
+                return self._answer(details.method, request, context)
+            except _Refused:
+                context.abort(grpc.StatusCode.PERMISSION_DENIED, self._live.address.read_only)
             except Problem as error:
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-                raise AssertionError from None
+            raise AssertionError
 
         return grpc.unary_unary_rpc_method_handler(answer)
+
+    def _answer(self, method: str, request: bytes, context: Any) -> bytes:
+        name = method.rpartition("/")[2]
+        if name == "createTransaction" and self._is_ours(pb.CreateTxnRequest.FromString(request).streamInfo):
+            raise _Refused
+        found, change = self._forward(method, request, context), self._changes.get(name)
+        return found if change is None else change(request, found)
 
     def _forward(self, method: str, request: bytes, context: Any) -> bytes:
         login = tuple(pair for pair in context.invocation_metadata() if pair[0] == "authorization")
@@ -72,13 +77,13 @@ class RelayedController(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             raise AssertionError from None
         return found
 
-    def _get_uri(self, request: bytes, answer: bytes, context: Any) -> bytes:  # noqa: ARG002
+    def _get_uri(self, request: bytes, answer: bytes) -> bytes:
         """Return our segment store for the stream's segments; of others, such as reader groups', the cluster's."""
         if not self._is_ours(pb.SegmentId.FromString(request).streamInfo):
             return answer
         return bytes(pb.NodeUri(endpoint=self._node[0], port=self._node[1]).SerializeToString())
 
-    def _get_segments(self, request: bytes, answer: bytes, context: Any) -> bytes:  # noqa: ARG002
+    def _get_segments(self, request: bytes, answer: bytes) -> bytes:
         """Return the archive's head for a time that is not later than the live stream's."""
         info, found = pb.GetSegmentsRequest.FromString(request).streamInfo, pb.SegmentsAtTime.FromString(answer)
         if not (self._is_ours(info) and self._live.is_head(cut_from(self._live.name, found))):
@@ -88,19 +93,15 @@ class RelayedController(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             found.segments.add(segmentId=segment_message(info, segment), offset=offset)
         return bytes(found.SerializeToString())
 
-    def _get_following(self, request: bytes, answer: bytes, context: Any) -> bytes:
+    def _get_following(self, request: bytes, answer: bytes) -> bytes:
         """Return the successors; of an open segment, only a writer asks for them, see `connection`."""
         asked = pb.SegmentId.FromString(request)
         if self._is_ours(asked.streamInfo):
             # of a segment that both have given up, readers go on with the successors
             with suppress(NoSuchSegment):
                 if not self._live.info(SegmentId.of(asked.segmentId)).sealed:
-                    self._refuse(context)
+                    raise _Refused
         return answer
-
-    def _refuse(self, context: Any) -> NoReturn:
-        context.abort(grpc.StatusCode.PERMISSION_DENIED, self._live.address.read_only)
-        raise AssertionError
 
     def _is_ours(self, info: Any) -> bool:
         return (info.scope, info.stream) == (self._live.name.scope, self._live.name.stream)
