@@ -201,11 +201,13 @@ class LiveStream:
             todo="Archive before you truncate; read from behind the gap.",
         )
 
+    def accepts(self, token: str) -> bool:
+        """Return whether the cluster has accepted a token a short while ago."""
+        return time.monotonic() < self._accepted.get(token, 0.0)
+
     def refusal(self, token: str) -> int | None:
-        """Return why the cluster refuses a token, as it numbers that; None if it accepts it."""
+        """Ask the cluster; return why it refuses a token, as it numbers that, or None if it accepts it."""
         now = time.monotonic()
-        if now < self._accepted.get(token, 0.0):
-            return None
         segment = next(iter(self._archive.now.described.tail.offsets))
         why = self._store.token_refusal(self.name, segment, token)
         if why is None:

@@ -182,7 +182,9 @@ class SegmentServer:
 
     async def refusal(self, token: str) -> int | None:
         """Return why a token is refused, as Pravega numbers that; None if it holds."""
-        return self.access.refusal(token) if self._live is None else await self.in_thread(self._live.refusal, token)
+        if self._live is None:
+            return self.access.refusal(token)
+        return None if self._live.accepts(token) else await self.in_thread(self._live.refusal, token)
 
     async def info(self, name: str, offset: int | None = None) -> SegmentInfo:
         """Return a segment's offsets; maybe older ones if these already tell what is at an offset. Errors as `find`."""
