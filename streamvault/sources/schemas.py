@@ -261,7 +261,7 @@ class Encodings:
             held = SchemaGroup.union(noted)
         except ValueError as error:
             what = "generations of the archive have noted different schemas"
-            todo = "Read the generations before and after it by themselves."
+            todo = "Read the generations before and after it by themselves; a table needs --decode none, or the stream."
             raise Conflict(what, where=str(error), todo=todo) from None
         name = group or (held.group if held else stream.stream)
         return cls(name, held, None if url is None else RegistryGroup(url, name))
