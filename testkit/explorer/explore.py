@@ -8,16 +8,19 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 
-from testkit.explorer import event_copies, judge, mirrors, served_states, stitches
+from testkit.explorer import event_copies, judge, mirrors, served_archives, served_states, stitches
 from testkit.explorer.commands import COMMANDS, MIRRORS
 from testkit.explorer.scenes import scene_of
 from testkit.explorer.schedule import Schedule, Step
 from testkit.explorer.world import Actor, in_memory, perform
 
 ALL = {**COMMANDS, **MIRRORS}
-STITCH, COPIES, STATES = "stitch", "copies", "states"
-"""The scenes of appends and joins, of copies by events, and of reader groups' states; each has its own commands."""
-PLAYS = {STITCH: stitches.run, COPIES: event_copies.run, STATES: served_states.run}
+STITCH, COPIES, STATES, SERVED = "stitch", "copies", "states", "served"
+"""The scenes of appends and joins, of copies by events, of reader groups' states, and of readers of a served archive.
+
+Each has its own commands; the last is followed by the archive's scene, as in ``served/chunks/grown``.
+"""
+PLAYS = {STITCH: stitches.run, COPIES: event_copies.run, STATES: served_states.run, SERVED: served_archives.run}
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ class Outcome:
 
 def run(schedule: Schedule) -> Outcome:
     """Run a schedule and judge its result."""
-    if schedule.scene in PLAYS:
-        return _outcome(schedule, *PLAYS[schedule.scene](schedule))
+    if (play := PLAYS.get(schedule.scene.partition("/")[0])) is not None:
+        return _outcome(schedule, *play(schedule))
     scene = scene_of(schedule.scene)
     names = schedule.commands
     world = scene.world.copy()
@@ -139,6 +142,8 @@ def two_stops(
 
 def is_outside(scene: str, name: str) -> bool:
     """Whether a command is an event outside the product, which is atomic and does not fail."""
+    if scene.startswith(f"{SERVED}/"):
+        return name != served_archives.READ and ALL[name].outside
     if scene in PLAYS:
         return name not in {**stitches.VERBS, **stitches.OF_ARCHIVES, **event_copies.VERBS, **served_states.VERBS}
     return ALL[name].outside

@@ -16,6 +16,7 @@ from testkit.explorer.deleting import BESIDE, STOPPED, beside, stopped
 from testkit.explorer.explore import (
     COPIES,
     PLAYS,
+    SERVED,
     STATES,
     STITCH,
     at_each_point,
@@ -38,6 +39,7 @@ from testkit.explorer.families import (
 )
 from testkit.explorer.families import mirror_families as of_mirrors
 from testkit.explorer.schedule import Schedule
+from testkit.explorer.served_archives import READ
 from testkit.explorer.variant_families import MIRROR_VARIED, VARIED, is_left_out
 
 Phase = Callable[[random.Random], Iterator[Schedule]]
@@ -56,6 +58,14 @@ BESIDE_STITCHES = {
     COPIES: ("write", "scale", "merge", "retain", "hour", "copy"),
 }
 """What may be done beside any append, join or copy."""
+READ_SCENES = tuple(
+    "chunks/grown chunks/grown/harsh zstd/merged zstd/grown-scaled chunks/joined events/grown events/sizes".split()  # noqa: SIM905
+)
+BESIDE_READERS = (
+    *("export", "export-40", "rotate", "expire", "expire-all", "compact", "compact", "compact-small", "clear"),
+    *("write", "scale", "retain", "hour", "hour", "arrive", "delete-unfinished", READ),
+)
+"""What may be done beside a reader of a served archive."""
 NOT_OF_BYTES = frozenset("handoff handoff-stream export-other-layout convert convert-restart other remake".split())  # noqa: SIM905
 FEW = 4
 """Schedules that are drawn of a family before the next one: the first takes a run of its own to count calls."""
@@ -198,6 +208,30 @@ def _of_states(rng: random.Random) -> tuple[str, ...]:
 
 STATE_PHASES: dict[str, Phase] = {"points": _state_points, "two stops": _state_stops, "chance": _state_chance}
 
+
+def _served_points(rng: random.Random) -> Iterator[Schedule]:
+    while True:
+        yield from _some(rng, at_each_point(*_of_served(rng), HARSH))
+
+
+def _served_stops(rng: random.Random) -> Iterator[Schedule]:
+    while True:
+        yield from islice(two_stops(rng, *_of_served(rng), HARSH), FEW)
+
+
+def _served_chance(rng: random.Random) -> Iterator[Schedule]:
+    while True:
+        yield random_schedule(rng, *_of_served(rng), HARSH)
+
+
+def _of_served(rng: random.Random) -> tuple[str, tuple[str, ...]]:
+    first = rng.choice((READ, READ, "export", "compact", "expire-all", "clear", "delete-unfinished"))
+    others = rng.choices(BESIDE_READERS, k=rng.randrange(1, 4))
+    return f"{SERVED}/{rng.choice(READ_SCENES)}", (first, *([] if first == READ else [READ]), *others)
+
+
+SERVED_PHASES: dict[str, Phase] = {"points": _served_points, "two stops": _served_stops, "chance": _served_chance}
+
 MIRROR_PHASES: dict[str, Phase] = {
     "known": _known(MIRRORED, ENDINGS),
     "variants": _known(MIRROR_VARIED, ENDINGS),
@@ -212,7 +246,7 @@ def _in_turn(phases: Mapping[str, Phase], seed: int, part: int) -> Iterator[Sche
     rounds = (
         one for phase in iter(lambda: drawn_of, None) for one in chain.from_iterable(islice(of, 1) for of in phase)
     )
-    return (one for one in rounds if one.scene in PLAYS or not is_left_out(one.commands))
+    return (one for one in rounds if one.scene.partition("/")[0] in PLAYS or not is_left_out(one.commands))
 
 
 def drawn(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
@@ -238,3 +272,8 @@ def drawn_states(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]
 def drawn_mirrors(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
     """As `drawn`, of copies, replicas and moves."""
     return _in_turn(MIRROR_PHASES, seed, part)
+
+
+def drawn_served(seed: int, part: int = 0, parts: int = 1) -> Iterator[Schedule]:
+    """As `drawn`, of readers of a served archive."""
+    return _in_turn(SERVED_PHASES, seed, part)

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from streamvault.objectstore.store import AlreadyExists
+from streamvault.serving.archived import ServedArchive
 from streamvault.serving.state import _Log, _State
-from testkit.explorer.explore import STATES, at_each_point, pairs_of_points, run
-from testkit.explorer.families import STITCH_ENDINGS
-from testkit.explorer.phases import drawn_states
+from streamvault.streamstore.errors import SegmentTruncated
+from testkit.explorer.explore import SERVED, STATES, at_each_point, pairs_of_points, run
+from testkit.explorer.families import STITCH_ENDINGS, family
+from testkit.explorer.phases import drawn_served, drawn_states
 from testkit.explorer.served_states import VERBS
 from tests.faults.conftest import all_right
 
@@ -68,3 +70,40 @@ def test_planted_faults_of_states_are_found(
     monkeypatch.setattr(place, name, fault)
     found = {kind for schedule in islice(drawn_states(SEED), 2_000) for kind in run(schedule).kinds}
     assert kinds <= found
+
+
+# --- readers of an archive that changes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "chunks/grown read,compact,hour,compact",
+        "chunks/grown read,compact,hour,compact,write,export,expire-all",
+        "events/grown read,compact,hour,compact",
+        "zstd/merged read,expire-all",
+        "chunks/grown/harsh compact,hour;compact,read",
+        "events/grown expire-all,read",
+        "chunks/grown read,delete",
+        "events/grown delete,read",
+    ],
+)
+def test_a_reader_of_an_archive_that_changes(text: str) -> None:
+    all_right(map(run, at_each_point(*family(f"{SERVED}/{text}"))))
+
+
+def test_drawn_schedules_of_readers() -> None:
+    all_right(map(run, islice(drawn_served(SEED), 200)))
+
+
+def _truncated(*_: Any) -> bool:
+    raise SegmentTruncated("merged", where="", start_offset=1 << 20)
+
+
+@pytest.mark.parametrize(("fault", "kind"), [(lambda *_: False, "REFUSED"), (_truncated, "SKIPPED")])
+def test_planted_faults_of_readers_are_found(
+    fault: Callable[..., bool], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ServedArchive, "renewed", fault)
+    schedules = at_each_point(*family(f"{SERVED}/chunks/grown read,compact,hour,compact"))
+    assert any(kind in run(schedule).kinds for schedule in schedules)
