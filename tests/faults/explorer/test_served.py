@@ -93,7 +93,7 @@ def test_a_reader_of_an_archive_that_changes(text: str) -> None:
 
 
 def test_drawn_schedules_of_readers() -> None:
-    all_right(map(run, islice(drawn_served(SEED), 200)))
+    all_right(map(run, islice(drawn_served(SEED), 60)))
 
 
 def _truncated(*_: Any) -> bool:
