@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -112,6 +113,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     session.config.stash[SESSION] = session
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Print a failure at once where tests run for an hour: what stops them later must not hide it."""
+    if report.failed and "CI" in os.environ:
+        print(
+            f"\nFAILED {report.nodeid} ({report.when})\n{report.longreprtext[-3000:]}", file=sys.__stderr__, flush=True
+        )
 
 
 def _leave(config: pytest.Config) -> None:

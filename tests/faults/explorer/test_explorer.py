@@ -13,7 +13,7 @@ from testkit.explorer.many import explore, fails_alike, sort_of
 from testkit.explorer.schedule import Schedule
 
 SEED = 11
-SCHEDULES = 20_000
+SCHEDULES = 4_000
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,9 @@ def test_reintroduced_defect_is_found_and_its_schedule_shrunk(scene: str, monkey
     assert "LOST" in run(short).kinds
 
 
-@pytest.mark.timeout(900)
-def test_random_schedules_lose_nothing() -> None:
-    tally = list(explore(SCHEDULES, SEED))[-1]
-    assert tally.total == SCHEDULES
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("schedules", [SCHEDULES, pytest.param(10 * SCHEDULES, marks=pytest.mark.long)])
+def test_random_schedules_lose_nothing(schedules: int) -> None:
+    tally = list(explore(schedules, SEED))[-1]
+    assert tally.total == schedules
     assert not tally.failures, "\n".join(map(str, tally.failures.values()))

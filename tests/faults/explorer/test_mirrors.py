@@ -47,7 +47,7 @@ from testkit.explorer.world import Actor, World, in_memory
 from tests.faults.conftest import all_right
 
 SEED = 11
-SCHEDULES = 2_000
+SCHEDULES = 600
 
 
 def test_source_deleted_before_it_was_compared_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
