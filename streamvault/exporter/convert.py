@@ -24,6 +24,7 @@ from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import check_window, layout_of, open_layout
 from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import Decision
 from streamvault.manifests.history import Generation, History
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
 from streamvault.manifests.manifest import Manifest
@@ -294,9 +295,9 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     _check_beginning(target, history)
     if options.dry_run:
         return _planned(report, _rehearse(todo, target, options))
-    begin = source.stable(lambda listing: _begin(source, listing))
+    decided = source.stable(lambda listing: _decided(source, listing))
     # a new archive has none of the generations that have expired here
-    target.decide(lambda listing: listing.begin_after(history.first - 1, begin))
+    target.decide(lambda listing: listing.begin_after(history.first - 1, decided))
     moved = 0
     with open_runner(options.master if todo else "inline", [rewrite_range]) as runner:
         for generation in kept:
@@ -309,15 +310,15 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     return replace(report, moved_bytes=moved, seconds=round(time.monotonic() - began - start_seconds, 3))
 
 
-def _begin(source: Archive, listing: Listing) -> StreamCut | None:
-    """Return where an archive began; a decision that does not follow must not begin another archive.
+def _decided(source: Archive, listing: Listing) -> Decision:
+    """Return what was decided of an archive; a decision that does not follow must not begin another archive.
 
     Raises:
         Damaged: that cannot be what was decided.
     """
     check_decisions(source.place, listing)
     source.check_beginning(listing)
-    return listing.decision.begin
+    return listing.decision
 
 
 def _planned(report: ConvertReport, planned: PlannedGeneration | None) -> ConvertReport:

@@ -127,7 +127,7 @@ def expire(archive: Archive, options: RotateOptions, source: StoreAddress, *, ma
         gone = found.manifests
         if gone:
             check_expiring(archive.uri, gone, source, archive.stream)
-        return listing.decision.expire(gone[-1].generation, gone[0].from_) if gone else None
+        return listing.decision.expire(gone[-1].generation, gone[0].from_, gone[-1].created) if gone else None
 
     archive.decide(change)
     return found

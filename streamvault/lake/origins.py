@@ -119,12 +119,22 @@ class ArchiveOrigin(Origin):
         if held is None and self._archive.listing().newest < number:
             todo = "Give the new table another name (--table), unless the archive has lost generations."
             raise Conflict(f"the archive has no generation {number} any more, as the table has", where=where, todo=todo)
-        if held is None or number < held.first:
-            return  # published after this run began, or expired
-        ends = [(one.generation, one.created, one.to) for one in held.replaces or (held,)]
-        if (number, known.created, known.to) in ends:
-            return
-        made_of, ours = (f"{one.source or 'a store'}, {one.created:%Y-%m-%d %H:%M:%S} UTC" for one in (known, held))
+        if held is None:
+            return  # published after this run began
+        if number < held.first:
+            decision = self._archive.listing().decision
+            if decision.dropped != number or decision.dropped_created in {None, known.created}:
+                return  # expired, as the table's; `_draft` compares the cuts
+            ours_created = decision.dropped_created
+        else:
+            ends = [(one.generation, one.created, one.to) for one in held.replaces or (held,)]
+            if (number, known.created, known.to) in ends:
+                return
+            ours_created = held.created
+        made_of, ours = (
+            f"{source or 'a store'}, {created:%Y-%m-%d %H:%M:%S} UTC"
+            for source, created in ((known.source, known.created), (held.source, ours_created))
+        )
         raise Conflict(
             f"generation {number} of the table is not from this archive: it is of {made_of}, the archive's of {ours}",
             where=where,

@@ -19,6 +19,8 @@ from streamvault.objectstore.store import AlreadyExists, ObjectStore
 from streamvault.streamstore.model import StreamCut, StreamName
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from streamvault.manifests.history import Generation
     from streamvault.manifests.manifest import Manifest
 
@@ -109,6 +111,8 @@ class Decision(File):
         holds: the holds.
         begin: the cut at which the first generation began that has expired; None if none has, or if the release that
             decided it did not record it.
+        dropped_created: when the generation `dropped` was taken, its manifest's `created`, by which whoever has a copy
+            of it recognizes the archive; None if none has expired or it was not recorded.
         empty: whether nothing had been published when it was decided: an archive that is converted from one whose first
             generations have expired begins so.
         deletion: whether the archive is being deleted. "begun": all of it is in force, but nothing is published any
@@ -129,6 +133,7 @@ class Decision(File):
     merged: tuple[Merged, ...] = ()
     holds: tuple[Hold, ...] = ()
     begin: Cut | None = None
+    dropped_created: Moment | None = None
     empty: bool = False
     deletion: Deletion = ""
     released: tuple[Hold, ...] = ()
@@ -177,14 +182,18 @@ class Decision(File):
             if not inside and one.generation > self.dropped:
                 yield f"leaves out the merged generation {one.generation}"
 
-    def begin_after(self, before: int, head: StreamCut | None = None) -> Self:
+    def begin_after(self, before: int, head: StreamCut | None = None, created: datetime | None = None) -> Self:
         """Return the next decision of an archive without generations: it begins after ``before``, as `expire` says."""
-        return self._next(dropped=before, swept=before, begin=head, empty=True)
+        return self._next(dropped=before, swept=before, begin=head, dropped_created=created, empty=True)
 
-    def expire(self, upto: int, head: StreamCut | None = None) -> Self:
-        """Return the next decision, in which generations up to one have expired; it began at ``head``."""
+    def expire(self, upto: int, head: StreamCut | None = None, created: datetime | None = None) -> Self:
+        """Return the next decision, in which generations up to one, taken at ``created``, have expired.
+
+        The archive began at ``head``.
+        """
         left = tuple(one for one in self.merged if one.generation > upto)
-        return self._next(dropped=upto, merged=left, begin=self.begin if self.dropped else head)
+        begin = self.begin if self.dropped else head
+        return self._next(dropped=upto, merged=left, begin=begin, dropped_created=created)
 
     def sweep(self, upto: int) -> Self:
         """Return the next decision, in which nothing is left of generations up to one."""

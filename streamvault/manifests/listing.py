@@ -150,14 +150,18 @@ class Listing:
         """
         return self.decision.begin if self.dropped else head
 
-    def begin_after(self, before: int, head: StreamCut | None = None) -> Decision | None:
+    def begin_after(self, before: int, of: Decision | None = None) -> Decision | None:
         """Return the decision by which a new archive begins after a generation; None if there is nothing to decide.
 
         Args:
             before: the last generation that it does not get; 0 for none.
-            head: where the archive began that it is made of, see `Decision.begin`.
+            of: what was decided of the archive that it is made of, if its beginning is to be recorded.
         """
-        return self.decision.begin_after(before, head) if self.is_new and self.dropped < before else None
+        if not self.is_new or self.dropped >= before:
+            return None
+        if of is None:
+            return self.decision.begin_after(before)
+        return self.decision.begin_after(before, of.begin, of.dropped_created if of.dropped == before else None)
 
     def holder(self, original: int) -> GenerationSpan | None:
         """Return the generation in force that contains an original one; None if none does."""

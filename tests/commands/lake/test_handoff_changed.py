@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 
 import streamvault.lake.handoff
-from streamvault import compact_archive, import_stream, rotate_stream, table_ddl, write_table
+from streamvault import compact_archive, convert_archive, import_stream, rotate_stream, table_ddl, write_table
 from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.lake.reports import Decode, HandoffReport
 from streamvault.lake.table import TableColumn, TableOptions
@@ -252,6 +252,38 @@ def test_archive_of_another_stream_with_the_same_cuts_is_refused(vault: Vault, t
         hand_off(other, root=vault.root, table="twin")
     assert all(f"{twin.folder}" in str(error.value) for twin in twins), "names both"
     assert contents(vault.root) == before
+
+
+def test_archive_of_another_stream_is_refused_although_the_tables_generations_expired(
+    vault: Vault, tmp_path: Path
+) -> None:
+    one, other = twins = twins_in(tmp_path)
+    hand_off(one, root=vault.root, table="twin")
+    for twin in twins:
+        twin.add(b"c" * 50)
+        expire(twin, 1)
+    before = contents(vault.root)
+    with pytest.raises(Conflict, match="generation 1 of the table is not from this archive"):
+        hand_off(other, root=vault.root, table="twin")
+    assert contents(vault.root) == before
+    assert hand_off(one, root=vault.root, table="twin").added == (2,)
+
+
+def test_what_expired_is_known_to_an_archive_that_was_made_of_another(vault: Vault, tmp_path: Path) -> None:
+    one, other = twins_in(tmp_path)
+    converted = {}
+    for twin in (one, other):
+        twin.add(b"c" * 50)
+        twin.export("chunks")
+    hand_off(one, root=vault.root, table="twin")
+    for twin in (one, other):
+        twin.add(b"d" * 50)
+        expire(twin, 1)
+        converted[twin.folder] = f"{twin.root}-events"
+        convert_archive(twin.archive, converted[twin.folder], layout="events", master="inline")
+    with pytest.raises(Conflict, match="generation 2 of the table is not from this archive"):
+        write_table(f"{converted[other.folder]}/{NAME}", root=vault.root, table="twin", master="inline")
+    assert write_table(f"{converted[one.folder]}/{NAME}", root=vault.root, table="twin", master="inline").added == (3,)
 
 
 def twins_in(folder: Path) -> list[Vault]:
