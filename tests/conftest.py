@@ -118,9 +118,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Print a failure at once where tests run for an hour: what stops them later must not hide it."""
     if report.failed and "CI" in os.environ:
-        print(
-            f"\nFAILED {report.nodeid} ({report.when})\n{report.longreprtext[-3000:]}", file=sys.__stderr__, flush=True
-        )
+        text = f"\nFAILED {report.nodeid} ({report.when})\n{report.longreprtext}"
+        shown = text if len(text) < 6000 else f"{text[:3000]}\n[...]\n{text[-3000:]}"
+        print(shown, file=sys.__stderr__, flush=True)
 
 
 def _leave(config: pytest.Config) -> None:
