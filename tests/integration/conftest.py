@@ -181,9 +181,12 @@ def vault_in_glue(
     use_s3: Callable[[S3Server], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Vault:
-    """A stream whose archive and tables are in a bucket of MinIO; the catalog ``glue`` is moto's, which Trino reads."""
+    """A stream whose archive and tables are in a bucket of MinIO; the catalog ``glue`` is moto's, which Trino reads.
+
+    The root's path is this test's own, too: Trino's cache knows files of Iceberg tables by their paths in the bucket.
+    """
     use_s3(minio)
     monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", moto_s3.endpoint)
-    vault = Vault(tmp_path, f"s3://{minio.make_bucket(bucket_name)}/lake")
+    vault = Vault(tmp_path, f"s3://{minio.make_bucket(bucket_name)}/{bucket_name}")
     vault.create()
     return vault

@@ -36,7 +36,7 @@ from testkit.explorer.memory import StreamState
 from testkit.explorer.scenes import CLUSTER, NAME, Scene, scene_of
 from testkit.explorer.schedule import Schedule
 from testkit.explorer.world import Actor, World, in_memory
-from tests.faults.conftest import all_right
+from tests.faults.conftest import all_right, thinned
 
 FOLDER = f"{NAME}/"
 
@@ -209,7 +209,7 @@ def kinds_found(text: str) -> set[str]:
 
 @pytest.mark.parametrize("text", [*sum(compactions.PAUSED.values(), ()), *BESIDE])
 def test_nothing_is_lost(text: str) -> None:
-    all_right(map(run, schedules(text)))
+    all_right(map(run, thinned(schedules(text))))
 
 
 def _any_row(archive: Archive, span: Any, _: Any) -> Any:
@@ -249,12 +249,12 @@ def test_false_alarm_about_a_publication_under_way_is_found(monkeypatch: pytest.
 
 @pytest.mark.parametrize("text", [*deletions.STOPPED, *deletions.KILLED])
 def test_nothing_is_lost_beside_a_deletion(text: str) -> None:
-    all_right(map(run, deletions.stopped(text)))
+    all_right(map(run, thinned(deletions.stopped(text))))
 
 
 @pytest.mark.parametrize("text", deletions.BESIDE)
 def test_nothing_is_lost_if_both_are_stopped(text: str) -> None:
-    all_right(map(run, islice(deletions.beside(text), 0, None, deletions.EVERY)))
+    all_right(map(run, islice(deletions.beside(text), 0, None, 2 * deletions.EVERY)))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from testkit.servers.availability import is_required
 from tests.contract.open_stores import Open
 from tests.contract.test_object_store import ObjectStoreContract
 from tests.contract.test_stream_store import StreamStoreContract
-from tests.faults.conftest import all_right
+from tests.faults.conftest import all_right, thinned
 
 FAMILIES = [
     pytest.param(text, id=f"{what}-{text}")
@@ -34,7 +34,7 @@ FAMILIES = [
 
 @pytest.mark.parametrize("text", FAMILIES)
 def test_families_pass(text: str) -> None:
-    all_right(map(run, [Schedule.parse(text)] if "@" in text else at_each_point(*family(text))))
+    all_right(map(run, [Schedule.parse(text)] if "@" in text else thinned(at_each_point(*family(text)))))
 
 
 def test_every_phase_is_drawn_from() -> None:
