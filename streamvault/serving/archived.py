@@ -155,6 +155,19 @@ class Moment:
             where = segment.in_stream(self.described.name)
             raise NoSuchSegment("the archive does not have the segment", where=where) from None
 
+    def check_end(self, segment: SegmentId) -> None:
+        """Check that nothing of a sealed segment may have come after what the archive has of it.
+
+        Raises:
+            Failed: that is not known; a reader that went on with the successors might miss events.
+        """
+        if segment in self.endless:
+            raise Failed(
+                f"the stream no longer had the end of {segment} when it was archived",
+                where=f"{self.state.archive.uri}, after {self.infos[segment].write_offset}",
+                todo="Read from the segment's successors on.",
+            )
+
 
 class ServedArchive:
     """An archive that is served. Thread-safe.

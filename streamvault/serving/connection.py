@@ -337,7 +337,10 @@ class ClientConnection:
             info = await self._server.info(name, None if change else offset)
             if offset < info.start_offset:
                 raise SegmentTruncated("truncated", where=name, start_offset=info.start_offset)
-            if offset < info.write_offset or info.sealed:
+            if offset < info.write_offset:
+                return info.write_offset
+            if info.sealed:
+                await self._server.check_end(name)
                 return info.write_offset
             if change is not None and not change.is_set():
                 await change.wait()

@@ -198,6 +198,12 @@ class SegmentServer:
             return archive.now.info(segment)
         return await self.in_thread(self._live.info, segment, offset)
 
+    async def check_end(self, name: str) -> None:
+        """Check that a sealed segment ends where it is said to; errors as `Moment.check_end` and `find`."""
+        found = await self.find(name)
+        if self._live is None and isinstance(found, tuple):  # `LiveStream.info` says so itself
+            found[0].now.check_end(found[1])
+
     async def read(self, name: str, offset: int, length: int) -> bytes | memoryview:
         """Return bytes from an offset below a segment's end on; at least one, at most so many.
 

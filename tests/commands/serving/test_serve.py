@@ -196,6 +196,18 @@ def test_generations_are_merged_and_expire_while_they_are_read(three: Vault) -> 
         assert caught.value.start_offset == start
 
 
+def test_a_segment_whose_end_the_stream_had_lost_does_not_just_end(small: Vault) -> None:
+    with small.store as store:
+        store.scale(NAME, [SEGMENT], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
+        store.truncate(store.describe(NAME).tail)
+    small.export("chunks", same_stream=True)
+    end = archive_of(small.root).history().generations[0].manifest.segments[0].end
+    with serving(small.archive) as served:
+        assert served.store.read_bytes(NAME, SEGMENT, 0, end)
+        answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", end, 100, "", 7))
+        assert "no longer had the end of 0.#epoch.0" in str(answer)
+
+
 def test_the_stream_is_served_as_it_was_at_a_generation(three: Vault) -> None:
     with serving(three.archive, generation=2) as served:
         end = served.store.describe(NAME).tail.offsets[SEGMENT]
