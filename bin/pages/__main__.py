@@ -2,26 +2,19 @@
 
 python -m bin.pages              writes them, and removes those that are no longer generated
 python -m bin.pages --check      says which of them are out of date
-python -m bin.pages FOLDER       writes the man pages into a folder
 """
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from bin.pages import api, cli, manifest, reports
 
 
 def main(argument: str = "") -> int:
     """Write or check the files."""
-    if argument and argument != "--check":
-        Path(argument).mkdir(parents=True, exist_ok=True)
-        for name, text in cli.man_pages().items():
-            (Path(argument) / name).write_text(text)
-        return 0
     made = {path: text for each in (api, cli, manifest, reports) for path, text in each.files().items()}
-    stale = [path for path in (reports.FOLDER / "reports").iterdir() if path not in made]
+    stale = [path for folder in (reports.FOLDER / "reports", cli.MAN) for path in folder.iterdir() if path not in made]
     changed = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
     if argument:
         sys.stdout.writelines(f"{path} is not what python -m bin.pages writes\n" for path in [*stale, *changed])

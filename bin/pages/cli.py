@@ -11,6 +11,9 @@ from bin.pages.reports import FOLDER
 from streamvault.cli.app import COMMANDS, EPILOG, PROGRAM, help_records, load_command
 from streamvault.common.version import VERSION
 
+MAN = Path(__file__).parents[2] / "man"
+"""The man pages, which the wheel installs."""
+
 SHARED = ("--json", "--log-level", "-h, --help")
 """How the options begin that every command has."""
 
@@ -25,11 +28,8 @@ and exit codes. Each command has `--json` (print one JSON object on standard out
 
 {NOTES}
 
-This page is generated from the sources. In a clone, `python -m bin.pages FOLDER` writes the same as man pages:
-
-```
-python -m bin.pages ~/.local/share/man/man1 && man streamvault-export
-```
+The wheel installs the same as [man pages](../guide/install.md#man-pages-and-completion). This page is
+generated from the sources.
 """
 
 
@@ -108,5 +108,5 @@ def _roff(text: str) -> str:
 
 
 def files() -> dict[Path, str]:
-    """Return the content of the generated file."""
-    return {FOLDER / "cli.md": page()}
+    """Return the contents of the generated files."""
+    return {FOLDER / "cli.md": page(), **{MAN / name: text for name, text in man_pages().items()}}

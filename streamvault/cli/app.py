@@ -19,45 +19,59 @@ from streamvault.common.errors import Failed
 
 PROGRAM = "streamvault"
 
-COMMANDS = {
-    "export": "Archive a stream, or the events since the last export.",
-    "import": "Restore an archive into a new stream.",
-    "copy": "Copy a stream, or a part of it, into a new stream.",
-    "append": "Append streams and archives to a stream, all at once.",
-    "join": "Join streams and archives into a new stream.",
-    "replicate": "Keep a replica of a stream or an archive up to date.",
-    "promote": "Turn a replica into an ordinary stream.",
-    "move": "Move a stream to another name or cluster.",
-    "translate": "Translate cuts and pointers for a restored stream.",
-    "streams": "List the streams of a scope or a cluster.",
-    "sweep": "Delete what killed runs have left behind in a scope.",
-    "ls": "List the archives and tables below a root.",
-    "show": "Print the manifest of an archive's newest generation.",
-    "timeline": "List an archive's generations, holds and checks.",
-    "doctor": "Check whether a stream can be archived from this machine.",
-    "status": "Show how old and how complete archives are.",
-    "report": "Report on an archive, a root or a stream as a web page.",
-    "check": "Verify that an archive is complete and intact.",
-    "get": "Write one event's payload to standard output.",
-    "cat": "Write an archive's events to standard output.",
-    "plan": "Compute what an archive would cost, take and need.",
-    "convert": "Copy an archive to another root in another layout.",
-    "handoff": "Write an archive or a stream as a table for SQL engines.",
-    "ddl": "Print the statements that register a table.",
-    "compact": "Merge small adjacent generations.",
-    "rotate": "Archive, read back, expire old generations, truncate.",
-    "follow": "Archive a stream as it grows.",
-    "hold": "Keep a generation and those after it from expiring.",
-    "release": "Release a hold, so that the generations it kept may expire.",
-    "delete": "Delete an archive.",
-    "request-restore": "Queue a restore for a worker.",
-    "work": "Process the requests of a queue until interrupted.",
-    "queue": "Show a queue of requests; retry, drop or skip some.",
-    "serve": "Serve archives to Pravega clients as if they were streams.",
-    "warm": "Restore an archive's objects from an archive class of S3.",
-    "demo": "Demonstrate the commands on a generated stream.",
+GROUPS = {
+    "Archive and restore": {
+        "export": "Archive a stream, or the events since the last export.",
+        "import": "Restore an archive into a new stream.",
+        "follow": "Archive a stream as it grows.",
+        "rotate": "Archive, read back, expire old generations, truncate.",
+        "compact": "Merge small adjacent generations.",
+        "convert": "Copy an archive to another root in another layout.",
+        "hold": "Keep a generation and those after it from expiring.",
+        "release": "Release a hold, so that the generations it kept may expire.",
+        "delete": "Delete an archive.",
+        "warm": "Restore an archive's objects from an archive class of S3.",
+    },
+    "Read and inspect archives": {
+        "ls": "List the archives and tables below a root.",
+        "show": "Print the manifest of an archive's newest generation.",
+        "timeline": "List an archive's generations, holds and checks.",
+        "status": "Show how old and how complete archives are.",
+        "report": "Report on an archive, a root or a stream as a web page.",
+        "check": "Verify that an archive is complete and intact.",
+        "get": "Write one event's payload to standard output.",
+        "cat": "Write an archive's events to standard output.",
+        "serve": "Serve archives to Pravega clients as if they were streams.",
+    },
+    "Tables": {
+        "handoff": "Write an archive or a stream as a table for SQL engines.",
+        "ddl": "Print the statements that register a table.",
+    },
+    "Copy and manage streams": {
+        "copy": "Copy a stream, or a part of it, into a new stream.",
+        "append": "Append streams and archives to a stream, all at once.",
+        "join": "Join streams and archives into a new stream.",
+        "replicate": "Keep a replica of a stream or an archive up to date.",
+        "promote": "Turn a replica into an ordinary stream.",
+        "move": "Move a stream to another name or cluster.",
+        "translate": "Translate cuts and pointers for a restored stream.",
+        "streams": "List the streams of a scope or a cluster.",
+        "sweep": "Delete what killed runs have left behind in a scope.",
+    },
+    "Restores on request": {
+        "request-restore": "Queue a restore for a worker.",
+        "work": "Process the requests of a queue until interrupted.",
+        "queue": "Show a queue of requests; retry, drop or skip some.",
+    },
+    "Try and plan": {
+        "demo": "Demonstrate the commands on a generated stream.",
+        "doctor": "Check whether a stream can be archived from this machine.",
+        "plan": "Compute what an archive would cost, take and need.",
+    },
 }
-"""Each command with the first sentence of its help text."""
+"""Commands as the help text lists them, each with the first sentence of its own help text."""
+
+COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 MODULES = {
     "append": "join",
@@ -203,8 +217,10 @@ class Commands(TyperGroup):
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         """See the base class."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                # one column for all groups
+                formatter.write_dl([(f"{name:{max(map(len, COMMANDS))}}", text) for name, text in commands.items()])
 
 
 app = typer.Typer(name=PROGRAM, cls=Commands, **SETTINGS)

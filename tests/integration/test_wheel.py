@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from bin.pages.cli import man_pages
 from testkit.servers.buildah import Buildah
 from testkit.servers.spark_cluster import python_without_the_project
 
@@ -49,7 +50,7 @@ print(*sorted(bag.dags))
 def built(tmp_path_factory: pytest.TempPathFactory, without_uv: dict[str, str]) -> Path:
     """What a release consists of, whose wheel was tried in an environment of its own."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([ROOT / "bin" / "release", folder], check=True, timeout=300, env=without_uv)
+    subprocess.run([ROOT / "bin" / "release", folder], check=True, timeout=600, env=without_uv)
     return folder
 
 
@@ -67,9 +68,10 @@ def test_wheel_and_sdist_have_one_package_and_those_by_which_spark_finds_it(buil
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
-    assert {re.sub(r"-.*(?=\.dist-info)", "", name.partition("/")[0]) for name in names} == {
+    assert {re.sub(r"-.*(?=\.(dist-info|data))", "", name.partition("/")[0]) for name in names} == {
         "streamvault",
         "streamvault.dist-info",
+        "streamvault.data",
         "pyspark_streamvault",
         "pyspark_streamvault_pravega",
     }
@@ -77,6 +79,7 @@ def test_wheel_and_sdist_have_one_package_and_those_by_which_spark_finds_it(buil
     assert "streamvault/streamstore/pravega/controller_pb2.py" in names
     assert "streamvault/__init__.pyi" in names  # type checkers read it
     assert "streamvault/py.typed" in names
+    assert {name.rpartition("/")[2] for name in names if "/data/share/man/man1/" in name} == man_pages().keys()
     (image,) = built.glob("*-image.tar.gz")
     with tarfile.open(image) as archive:
         sent = {name.split("/")[0] for name in archive.getnames()}

@@ -178,7 +178,7 @@ def test_what_commands_load(tmp_path: Path) -> None:
         "archive": f"{vault}/{stream}",
         "pointer": pointer,
     }
-    assert list(LOADED) == list(COMMANDS)
+    assert sorted(LOADED) == sorted(COMMANDS)
     seen = {
         verb: _loaded_by_command([verb, *command.format(**places).split()]) for verb, (command, _) in LOADED.items()
     }

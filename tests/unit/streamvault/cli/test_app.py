@@ -25,10 +25,10 @@ from streamvault.streamstore.cuts import load_cut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import StreamConfiguration, StreamName
 
-COMMANDS = ("export", "import", "copy", "append", "join", "replicate", "promote", "move", "translate", "streams",
-            "sweep", "ls", "show", "timeline", "doctor", "status", "report", "check", "get", "cat", "plan", "convert",
-            "handoff", "ddl", "compact", "rotate", "follow", "hold", "release", "delete", "request-restore", "work",
-            "queue", "serve", "warm", "demo")  # fmt: skip
+COMMANDS = ("export", "import", "follow", "rotate", "compact", "convert", "hold", "release", "delete", "warm", "ls",
+            "show", "timeline", "status", "report", "check", "get", "cat", "serve", "handoff", "ddl", "copy", "append",
+            "join", "replicate", "promote", "move", "translate", "streams", "sweep", "request-restore", "work", "queue",
+            "demo", "doctor", "plan")  # fmt: skip
 READING = {"translate", "streams", "ls", "show", "timeline", "doctor", "status", "report", "check", "get", "cat",
            "plan", "ddl", "follow", "queue", "serve", "demo"}  # fmt: skip
 COMPUTING = {"export", "import", "copy", "append", "join", "replicate", "promote", "move", "check", "convert",
@@ -56,7 +56,7 @@ def test_help_names_every_command() -> None:
 def test_no_arguments_show_the_help_as_wrong_usage() -> None:
     shown = streamvault()
     assert (shown.returncode, shown.stdout) == (2, "")
-    assert "Commands:" in shown.stderr
+    assert "Archive and restore:" in shown.stderr
 
 
 @pytest.mark.parametrize("name", [*(name for name in COMMANDS if name != "queue"), "queue show", "queue skip"])
@@ -79,7 +79,7 @@ def test_each_command_has_help(name: str, monkeypatch: pytest.MonkeyPatch, capfd
 def test_lists_of_commands_fit_80_columns() -> None:
     for command in ([], ["queue"]):
         shown = streamvault(*command, "--help", COLUMNS="80").stdout
-        listed = re.findall(r"^  ([a-z][a-z-]+) +(\S.*)$", shown.partition("Commands:")[2], re.MULTILINE)
+        listed = re.findall(r"^  ([a-z][a-z-]+) {2,}(\S.*)$", shown.partition("Show this message")[2], re.MULTILINE)
         assert listed
         assert all(text.endswith(".") and "..." not in text for _, text in listed), shown
 

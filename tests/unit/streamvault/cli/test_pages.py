@@ -9,14 +9,12 @@ import inspect
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 import streamvault
-from bin.pages.__main__ import main
 from bin.pages.api import page as api_page
-from bin.pages.cli import commands, man_pages, page
+from bin.pages.cli import MAN, commands, man_pages, page
 from bin.pages.reports import FOLDER
 from streamvault import errors
 from streamvault.cli.app import COMMANDS, help_records
@@ -36,21 +34,19 @@ def test_page_has_each_command_with_its_options_in_whole_sentences() -> None:
         assert options == set(re.findall(r"^\| `(-[^ `,]+)", sections[name], re.MULTILINE))
 
 
-def test_man_pages_have_each_command(tmp_path: Path) -> None:
+def test_man_pages_have_each_command() -> None:
     pages = man_pages()
     assert set(pages) == {"streamvault.1", *(f"streamvault-{name.replace(' ', '-')}.1" for name, _ in commands())}
     for text in pages.values():
         assert text.isascii()
         assert all(re.match(r"\.(TH|SH|TP|PP)\b", line) for line in text.splitlines() if line.startswith((".", "'")))
-    main(str(tmp_path))
-    assert {file.name for file in tmp_path.iterdir()} == set(pages)
+    assert {file.name: file.read_text() for file in MAN.iterdir()} == pages
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
-def test_man_page_is_printed(tmp_path: Path) -> None:
-    main(str(tmp_path))
+def test_man_page_is_printed() -> None:
     command = ["groff", "-man", "-Tutf8", "-P-c", "-ww", "streamvault-export.1"]
-    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    shown = subprocess.run(command, cwd=MAN, capture_output=True, text=True, check=True)
     assert shown.stderr == ""
     assert "--range-size SIZE" in re.sub(".\b", "", shown.stdout)
     assert "Archive a stream" in " ".join(shown.stdout.split())
