@@ -38,6 +38,9 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
             page,
             "--master",
             "inline",
+            # a slow machine would say how far a step is
+            "--progress-every",
+            "0",
         ],
         capture_output=True,
         text=True,
