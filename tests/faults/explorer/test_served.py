@@ -17,7 +17,7 @@ from testkit.explorer.explore import SERVED, STATES, at_each_point, pairs_of_poi
 from testkit.explorer.families import STITCH_ENDINGS, family
 from testkit.explorer.phases import drawn_served, drawn_states
 from testkit.explorer.served_states import VERBS
-from tests.faults.conftest import all_right
+from tests.faults.conftest import all_right, thinned
 
 SEED = 5
 OTHERS = ("state-append", "state-remake", "state-append,state-append", "state-append,state-remake,state-append,arrive")
@@ -89,7 +89,7 @@ def test_planted_faults_of_states_are_found(
     ],
 )
 def test_a_reader_of_an_archive_that_changes(text: str) -> None:
-    all_right(map(run, at_each_point(*family(f"{SERVED}/{text}"))))
+    all_right(map(run, thinned(at_each_point(*family(f"{SERVED}/{text}")))))
 
 
 def test_drawn_schedules_of_readers() -> None:
