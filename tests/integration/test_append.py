@@ -80,7 +80,9 @@ def check_as_before(store: StreamStore, before: StreamDescription) -> None:
     assert (ranges[0], before.configuration) == (ranges[1], now.configuration)
 
 
-@pytest.mark.parametrize("scaling", [Scaling(ScaleKind.BY_EVENTS, 1000, 2, 3), Scaling(min_segments=2)])
+@pytest.mark.parametrize(
+    "scaling", [Scaling(ScaleKind.BY_EVENTS, 1000, 2, 3), pytest.param(Scaling(min_segments=2), marks=pytest.mark.long)]
+)
 def test_key_ranges_and_policy_are_given_back(here: Site, scope_name: str, scaling: Scaling) -> None:
     """Those of unequal widths, too, which Pravega would not make by itself; also if the append was killed."""
     source, other, target = (StreamName(scope_name, name) for name in ("old", "other", "target"))

@@ -72,7 +72,7 @@ class Grown:
         return self.trino.query(f"SELECT {ASKED} FROM {catalog}.{database or self.database}.t ORDER BY id", catalog)
 
 
-@pytest.fixture(params=["iceberg", "parquet"])
+@pytest.fixture(params=["iceberg", pytest.param("parquet", marks=pytest.mark.long)])
 def grown(request: pytest.FixtureRequest, vault_in_glue: Vault, trino: TrinoServer) -> Grown:
     return Grown(vault_in_glue, trino, f"grown_{uuid.uuid4().hex[:8]}", request.param)
 

@@ -65,7 +65,7 @@ smalls = st.one_of(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     payloads=st.lists(smalls, min_size=1, max_size=30),
     other=st.lists(smalls, max_size=10),

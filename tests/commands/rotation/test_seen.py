@@ -162,7 +162,7 @@ def test_what_was_archived_and_has_expired_is_not_said(
 ) -> None:
     """A rotation that does not truncate leaves it in the stream."""
     expire = Decision.expire
-    monkeypatch.setattr(Decision, "expire", lambda self, upto, head: expire(self, upto, head if recorded else None))
+    monkeypatch.setattr(Decision, "expire", lambda self, upto, head, _: expire(self, upto, head if recorded else None))
     monkeypatch.setattr(Archive, "check_beginning", lambda *_: None)  # as long as the first manifest is there
     vault = made(tmp_path)
     export(vault)

@@ -229,7 +229,7 @@ def test_segment_that_has_expired_is_truncated_only_if_confirmed(tmp_path: Path)
 def test_beginning_that_is_not_recorded_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in archives whose generations an earlier release let expire."""
     expire = Decision.expire
-    monkeypatch.setattr(Decision, "expire", lambda self, upto, _=None: expire(self, upto))
+    monkeypatch.setattr(Decision, "expire", lambda self, upto, *_: expire(self, upto))
     monkeypatch.setattr(Archive, "check_beginning", lambda *_: None)  # as long as the first manifest is there
     vault = made(tmp_path, b"one")
     export(vault)

@@ -263,6 +263,7 @@ def test_notebook_keeps_what_it_shows(tmp_path: Path) -> None:
     assert shown(run(tmp_path)) == shown(stored)
 
 
+@pytest.mark.long
 def test_notebook_works_with_a_stream_and_a_root_of_ones_own(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.make(events=50)
