@@ -311,7 +311,7 @@ MANIFESTS = [
     ("empty", lambda w: (w.files / MANIFEST).write_bytes(b""), r"not complete JSON.*"),
     ("binary", lambda w: (w.files / MANIFEST).write_bytes(bytes(range(256))), r"not complete JSON.*"),
     ("a list", lambda w: (w.files / MANIFEST).write_bytes(b"[]"), r"not a valid file: .*"),
-    ("of format 2", lambda w: w.put("format", 2), r"unsupported format version: .*Use a newer release\."),
+    ("of format 3", lambda w: w.put("format", 3), r"unsupported format version: .*Use a newer release\."),
     ("of format -1", lambda w: w.put("format", -1), r"unsupported format version: .*"),
     ("of another generation", lambda w: w.put("generation", 7), r"the manifest belongs to another .*generation 7.*"),
     ("of another stream", lambda w: w.put("stream", "other"), r"(not a valid file|the manifest is of another).*"),
