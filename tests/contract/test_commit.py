@@ -257,7 +257,7 @@ def test_missing_or_foreign_files_are_damage(archive: Archive) -> None:
         (data[:300], "not complete JSON"),
         (b"", "not complete JSON"),
         (first.manifest.encode(), "the manifest belongs to another archive (scope/stream, generation 1)"),
-        (seal({**second.manifest.document(), "format": 2}), "unsupported format version"),
+        (seal({**second.manifest.document(), "format": 3}), "unsupported format version"),
         (seal({**second.manifest.document(), "scope": "../.."}), "invalid scope name"),
         (second.manifest.encode().replace(b"streamvault test", b"streamvault tess"), "changed after it was written"),
     ]:
