@@ -217,10 +217,10 @@ class Commands(TyperGroup):
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         """See the base class."""
+        width = max(map(len, COMMANDS))  # of one column for all groups
         for title, commands in GROUPS.items():
             with formatter.section(title):
-                # one column for all groups
-                formatter.write_dl([(f"{name:{max(map(len, COMMANDS))}}", text) for name, text in commands.items()])
+                formatter.write_dl([(f"{name:{width}}", text) for name, text in commands.items()])
 
 
 app = typer.Typer(name=PROGRAM, cls=Commands, **SETTINGS)

@@ -177,7 +177,7 @@ class BlockCache:
         began, fetched = time.monotonic(), 0
         try:
             block = fetch()
-            fetched = 1
+            fetched = isinstance(block, memoryview)  # a page of an index is no block
             if not self.has(key) and self.take(block.nbytes):
                 self.put(key, block)
             return block

@@ -54,7 +54,7 @@ BESIDE = (
 )
 """Two commands that are each stopped before each of their calls."""
 
-EVERY = 7
+EVERY = 14
 """Of the schedules of `BESIDE`, each of this number is run; `bin/prove` runs all."""
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from testkit.explorer.schedule import Schedule
 
 FEW = 8
+"""Schedules of a family that tests run in any case; of the others they run every third."""
+
 KILLS = 4
 MOMENTS = 3
 """How often a command is killed by default whose work has no ranges to count; the explorer stops it at every call."""
@@ -72,7 +74,7 @@ def all_right(outcomes: Iterable[Outcome]) -> None:
 
 
 def thinned(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Of more than a few schedules every third one, for the tests' time; `bin/prove` draws from all."""
+    """Yield the first schedules and every third of the others, for the tests' time; `bin/prove` draws from all."""
     all_of_them = iter(schedules)
     yield from islice(all_of_them, FEW)
     yield from islice(all_of_them, 0, None, 3)

@@ -61,8 +61,7 @@ def test_metrics_count_what_was_read_and_refused(small: Vault) -> None:
         assert before["sent_bytes_total"] == before["fetched_blocks_total"] == 0
         assert served.store.read_bytes(NAME, SEGMENT, 8, 11) == b"one"
         after = metrics_of(served)
-        assert after["sent_bytes_total"] == 3
-        assert after["fetched_blocks_total"] >= 1
+        assert (after["sent_bytes_total"], after["fetched_blocks_total"]) == (3, 1)
         assert after["cache_hits_total"] > 0
         assert after["fetch_seconds_total"] > 0
         assert after["connections"] >= 1
