@@ -77,6 +77,7 @@ SERVERS = ("spark", "pravega", "minio", "versitygw", "trino")
 MARKED = re.compile(rf"mark\.({'|'.join(SERVERS)})|getattr\(pytest\.mark")
 SESSION = pytest.StashKey[pytest.Session]()
 NOT_FETCHED = pytest.StashKey[dict[str, str]]()
+LAST_USES = pytest.StashKey[dict[str, str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -155,12 +156,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     not_fetched = session.config.stash.setdefault(NOT_FETCHED, {})
     if session.config.option.collectonly:
         return
+    gc.collect()
+    gc.freeze()  # no collection goes through thousands of tests and all they import again
     # Embedded stores flush every write, and on a disk tests would wait for that most of their time.
     is_fast = all(item.get_closest_marker("fast") for item in session.items)
     if is_fast and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-    asked_for = {name for item in session.items for name in getattr(item, "fixturenames", ())}
-    names = sorted(asked_for & FETCHES.keys())
+    asked_for = {name: item.nodeid for item in session.items for name in getattr(item, "fixturenames", ())}
+    names = sorted(asked_for.keys() & FETCHES.keys())
+    session.config.stash[LAST_USES] = {name: asked_for[name] for name in names}
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if names and reporter is not None and session.config.option.verbose >= 0:
         reporter.write_line(f"servers: {', '.join(names)} (fetching one takes minutes, once)")
@@ -170,6 +174,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 fetch()
         except Unavailable as error:
             not_fetched[name] = str(error)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Stop the servers that no later test asks for: even idle, some take a tenth of a core."""
+    yield
+    for name in [name for name, last in item.config.stash[LAST_USES].items() if last == item.nodeid]:
+        for fixture in item._fixtureinfo.name2fixturedefs.get(name, ()):  # type: ignore[attr-defined]
+            if fixture.scope == "session":
+                fixture.finish(item._request)  # type: ignore[attr-defined]
 
 
 @contextmanager

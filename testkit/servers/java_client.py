@@ -77,7 +77,7 @@ class JavaClient:
     def digest(self, server: PravegaServer, stream: StreamName, count: int) -> str:
         """Read a stream of ``count`` events; what ``StreamDigest`` prints of them."""
         line = self.run("StreamDigest", server, stream, count)[-1]
-        assert line.startswith(f"{count} ")
+        assert line.startswith(f"{count} "), f"{line}, not {count} events, at {server.uri}"
         return line
 
     def byte_stream(self, server: PravegaServer, stream: StreamName, *, append: int = 0) -> list[str]:
