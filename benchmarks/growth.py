@@ -74,7 +74,7 @@ def _figures(folder: Path, generations: int) -> dict[str, int]:
         "`ls`": lambda: list_archives(vault.root),
         "`status`": lambda: show_status(vault.root),
         "`check`": lambda: check_archive(archive),
-        "`cat --limit 1`": lambda: next(iter(read_archive(archive))),
+        "`cat --limit 1`": lambda: read_archive(archive, limit=1).read_all(),
         "`get` of the first event": lambda: get_event(archive, events[0]),
         "`get` of the last event": lambda: get_event(archive, events[-1]),
         "`import`": lambda: import_stream(archive, f"{vault.uri()}-restored", master="inline"),

@@ -320,6 +320,7 @@ def read_archive(
     generation: int | None = ...,
     unverified: bool = ...,
     decode: Literal['registry'] | None = ...,
+    limit: int | None = ...,
     registry: str | None = ...,
     group: str | None = ...,
 ) -> ArrowEvents: ...

@@ -57,9 +57,6 @@ def cat(
     archive: ArchiveArgument,
     options: CatOptions,
     *,
-    limit: Annotated[
-        int | None, option("--limit", "Write at most this many events.", metavar="N", show_default=False)
-    ] = None,
     form: Annotated[
         Format,
         option(
@@ -78,8 +75,6 @@ def cat(
     """
     from streamvault.lake.read import read_archive
 
-    if limit is not None and limit < 0:
-        raise Usage("--limit must be at least 0", where=str(limit))
     as_json = command.as_json
     is_raw = form is not Format.JSONL and not as_json
     if is_raw and options.decode:
@@ -88,7 +83,7 @@ def cat(
     events = command.run(read_archive, archive, given)
     for warning in events.warnings:
         command.progress.warn(warning)
-    batches = _first(iter(events), limit)
+    batches = _split(iter(events))
     if options.decode:
         batches = _counted(batches, command)
     for piece in _as_one_object(archive, batches) if as_json else map(_WRITERS[form], batches):
@@ -105,17 +100,11 @@ def _counted(batches: Iterator[pa.RecordBatch], command: Command) -> Iterator[pa
         command.progress.warn(f"{count_text(undecoded, 'event')} could not be decoded as a whole; 'error' says why")
 
 
-def _first(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the first events, a few at a time."""
-    left = limit
-    while left is None or left > 0:
-        batch = next(batches, None)
-        if batch is None:
-            return
-        rows = batch.num_rows if left is None else min(batch.num_rows, left)
-        left = None if left is None else left - rows
-        for low in range(0, rows, ROWS_AT_ONCE):
-            yield batch.slice(low, min(ROWS_AT_ONCE, rows - low))
+def _split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the events a few at a time."""
+    for batch in batches:
+        for low in range(0, batch.num_rows, ROWS_AT_ONCE):
+            yield batch.slice(low, ROWS_AT_ONCE)
 
 
 def _as_lines(batch: pa.RecordBatch) -> bytes:

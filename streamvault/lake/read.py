@@ -24,9 +24,10 @@ from streamvault.lake.reports import ReadOptions
 from streamvault.layouts.layout import WINDOW
 from streamvault.manifests import damage
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.history import check_boundaries, select_parts
+from streamvault.manifests.history import History, check_boundaries, select_parts
+from streamvault.manifests.listing import GenerationSpan
 from streamvault.sources.schemas import Encodings
-from streamvault.streamstore.cuts import parse_cut
+from streamvault.streamstore.cuts import parse_cut, segments_between
 from streamvault.streamstore.events import EventBlock, EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, SegmentId, StreamName
@@ -248,6 +249,7 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
         window: maximum data to buffer in memory (bytes).
         unverified: return events as they are read. A range that is read to its end is compared there, and an error is
             raised if it differs; one that is not is not compared.
+        limit: return at most this many events. Without cuts, generations after these are not looked at.
 
     Raises:
         NoSuchArchive: there is no archive, or not that generation.
@@ -260,7 +262,7 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
     """
     schema = schema_of(options.columns)
     source = Archive.open(archive)
-    history = source.history(options.generation)
+    history = _history(source, options)
     start, end = (parse_cut(cut, source.stream, history.sealed_end) for cut in (options.from_cut, options.to_cut))
     history.generations[-1].manifest.require_events(source.uri)
     parts = select_parts(source.address, history, start, end)
@@ -277,16 +279,46 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
             schema = schema.append(EVENT_SCHEMA.field("payload"))
 
     def batches() -> Generator[pa.RecordBatch, None, None]:
-        window, verify = options.window, not options.unverified
+        window, verify, left = options.window, not options.unverified, options.limit
         first: int | None = FIRST_BYTES
         for part in parts:
-            yield from read_part(source.stream, part, schema=schema, window=window, verify=verify, first=first)
+            if left == 0:
+                return
+            for batch in read_part(source.stream, part, schema=schema, window=window, verify=verify, first=first):
+                yield batch.slice(0, left)
+                if left is not None and (left := max(0, left - batch.num_rows)) == 0:
+                    return
             first = None
 
     if decoder is None:
         return ArrowEvents(schema, batches)
     decode, names = decoder.decode, wanted.names
     return ArrowEvents(wanted, lambda: (decode(batch, names) for batch in batches()), decoder.warnings)
+
+
+def _history(source: Archive, options: ReadOptions) -> History:
+    """Return the generations that have the events asked for: the first few are in the first few generations."""
+    spans: tuple[GenerationSpan, ...] = ()
+    if options.limit is not None and options.from_cut is None and options.to_cut is None:
+        spans = source.stable(lambda listing: source.in_force(listing, options.generation))
+    few = 1
+    while few < len(spans):
+        history = source.history(spans[few - 1].last)
+        if _has_first(history, options.limit or 0):
+            return history
+        few *= 2
+    return source.history(options.generation)
+
+
+def _has_first(history: History, count: int) -> bool:
+    """Return whether an archive's first events, so many, are in some of its first generations."""
+    tail = history.tail.offsets
+    for segment in segments_between(history.description, history.head, history.tail):
+        end = tail.get(segment)
+        count -= sum(row.events for _, row in history.ranges(segment) if end is None or row.end <= end)
+        if count <= 0 or end is not None:
+            break  # an open segment goes on in the next generation
+    return count <= 0
 
 
 class Expired(Overtaken):

@@ -140,6 +140,9 @@ class CatOptions(RegistryOptions):
         Field(description="Decode the payloads by the schemas of Pravega's Schema Registry; with jsonl or --json."),
         CommandLine(environment=False),  # another command has an option of this name
     ] = None
+    limit: Annotated[
+        int | None, Field(ge=0, description="Write at most this many events."), CommandLine(metavar="N")
+    ] = None
 
 
 class ReadOptions(CatOptions):

@@ -286,7 +286,7 @@ class Archive:
         """
 
         def read(listing: Listing) -> History:
-            chosen = self._chosen(listing, generation)
+            chosen = self.in_force(listing, generation)
             needed = [span for span in chosen if span.last >= since] or chosen[-1:]
             loaded = [(load or self.load_span)(span) for span in needed]
             for before, after in pairwise(loaded):
@@ -505,19 +505,15 @@ class Archive:
             return NoSuchArchive(CONVERTING, where=self.uri, todo=CONVERTING_TODO)
         return NoSuchArchive("no archive", where=self.uri, todo="'streamvault ls ROOT' lists the archives.")
 
-    def _chosen(self, listing: Listing, generation: int | None) -> tuple[GenerationSpan, ...]:
-        """Return the generations in force up to the one chosen as by `_span`, with its errors."""
-        upto = self._span(listing, generation).last
-        return tuple(span for span in listing.spans if span.last <= upto)
-
-    def in_force(self, listing: Listing) -> tuple[GenerationSpan, ...]:
-        """Return all generations in force, in order, at least one.
+    def in_force(self, listing: Listing, generation: int | None = None) -> tuple[GenerationSpan, ...]:
+        """Return the generations in force up to one (by default the newest), in order, at least one.
 
         Raises:
-            NoSuchArchive: there is none.
+            NoSuchArchive: there is none, or not that one.
             Damaged: a manifest is missing.
         """
-        return self._chosen(listing, None)
+        upto = self._span(listing, generation).last
+        return tuple(span for span in listing.spans if span.last <= upto)
 
     def check_merged(self, listing: Listing) -> None:
         """Check that merged generations have all that they replaced, as far as the manifests of that are there.

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamvault import compact_archive, get_event, rotate_stream, write_table
+from streamvault import compact_archive, get_event, read_archive, rotate_stream, write_table
 from streamvault.manifests.verbs.costs import Requests
 from testkit.small_archives import RANGE_SIZE, Vault, a_root, contents, objects_of
 from tests import metered
@@ -73,6 +73,10 @@ def get(vault: Vault, *, of: int) -> None:
     assert get_event(vault.archive, str(pointer)) == payload
 
 
+def cat_first(vault: Vault) -> None:
+    assert read_archive(vault.archive, limit=2).read_all().num_rows == 2
+
+
 hand_off_each = partial(hand_off, target_size=1)
 """Each generation in a file of its own."""
 
@@ -101,6 +105,7 @@ class Case:
 CASES = {
     "get of the first event": Case(partial(get, of=0), Requests(), listings=3, steps=2),
     "get of the last event": Case(partial(get, of=-1), Requests(), listings=3, steps=2),
+    "cat of the first events": Case(cat_first, Requests(), listings=3),
     "first rotate": Case(rotate, Requests(puts=1, lists=1, gets=3), listings=8),
     "rotate again": Case(rotate, Requests(), listings=8, before=rotate),
     "compact": Case(compact, Requests(gets=4), listings=8),

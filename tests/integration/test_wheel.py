@@ -98,6 +98,9 @@ def test_release_lists_what_it_brings_and_its_digests(built: Path) -> None:
     found = json.loads(listed.read_text())
     assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.5")
     assert {"obstore", "pyspark", "pyarrow", "moto"} <= {component["name"] for component in found["components"]}
+    assert [component["name"] for component in found["components"] if not component["licenses"]] == []
+    references = {component["bom-ref"] for component in (*found["components"], found["metadata"]["component"])}
+    assert {ref for one in found["dependencies"] for ref in (one["ref"], *one["dependsOn"])} <= references
     done = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=built, check=True, capture_output=True, text=True)
     assert len(done.stdout.splitlines()) == len(list(built.glob("streamvault-*"))) == 4
 

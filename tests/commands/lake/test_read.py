@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from streamvault import export_stream, get_event, read_archive
+from streamvault import compact_archive, export_stream, get_event, read_archive
 from streamvault.cli import main
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.common.errors import Damaged, Problem
@@ -30,8 +30,9 @@ from streamvault.manifests.history import select_parts
 from streamvault.objectstore import bulk
 from streamvault.objectstore.bulk import Transfers
 from streamvault.spark.archive_source import ArchiveDataSource
-from streamvault.streamstore.model import EventPointer, StreamCut
+from streamvault.streamstore.model import EventPointer, SegmentId, StreamCut
 from testkit.small_archives import KINDS, NAME, Vault, archive_of, contents, data_keys, replace_object
+from testkit.streams import append_events
 from tests.counting import counted
 from tests.spark_reads import read
 from tests.told import Ran
@@ -206,6 +207,30 @@ def test_cat_writes_the_part_asked_for(vault: Vault, capfdbinary: pytest.Capture
     first = cat(capfdbinary, vault.archive, "--generation", "1")
     assert first == cat(capfdbinary, vault.archive, "--to", str(cut))
     assert json.loads(cat(capfdbinary, vault.archive, "--json", "--limit", "0"))["events"] == []
+
+
+def test_a_limit_returns_the_first_events_of_all(tmp_path: Path) -> None:
+    """Also if the first segment has its first events in a late generation, or is sealed in an early one."""
+    vault = Vault(tmp_path)
+    vault.create(segments=2)
+    first, second, third = SegmentId(0, 0), SegmentId(0, 1), SegmentId(1, 2)
+    for generation, appended in enumerate((second, second, first, None, second, third), start=1):
+        with vault.store as store:
+            if appended is None:
+                store.scale(NAME, [first], [store.describe(NAME).epochs[0].segments[first]])
+                append_events(store, NAME, third, [b"new"])
+            else:
+                append_events(store, NAME, appended, [os.urandom(9) for _ in range(3)])
+        vault.export("chunks")
+        if generation == 2:
+            compact_archive(vault.archive, at_least=2, master="inline")
+    assert archive_of(vault.root).generations() == [2, 3, 4, 5, 6]
+    events = read_archive(vault.archive).read_all()
+    assert len(events) == 16
+    for limit in range(len(events) + 2):
+        assert read_archive(vault.archive, limit=limit).read_all().equals(events.slice(0, limit)), limit
+        upto = read_archive(vault.archive, generation=4).read_all().slice(0, limit)
+        assert read_archive(vault.archive, limit=limit, generation=4).read_all().equals(upto), limit
 
 
 def test_cat_reports_errors_in_one_line(
