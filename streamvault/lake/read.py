@@ -21,11 +21,11 @@ from streamvault.common.options import verb
 from streamvault.common.units import count_text
 from streamvault.lake.payloads import integers, numbers, text, texts
 from streamvault.lake.reports import ReadOptions
+from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import WINDOW
 from streamvault.manifests import damage
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import History, check_boundaries, select_parts
-from streamvault.manifests.listing import GenerationSpan
 from streamvault.sources.schemas import Encodings
 from streamvault.streamstore.cuts import parse_cut, segments_between
 from streamvault.streamstore.events import EventBlock, EventSplitter
