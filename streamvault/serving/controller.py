@@ -12,7 +12,7 @@ import grpc
 from streamvault.common.errors import Problem
 from streamvault.objectstore.store import OutOfSpace
 from streamvault.serving.access import Access
-from streamvault.serving.archived import ServedArchive
+from streamvault.serving.served import Served
 from streamvault.serving.state import Group, Groups
 from streamvault.streamstore.cuts import segments_between, successions, validate_cut, with_ends
 from streamvault.streamstore.errors import InvalidCut, InvalidName, WireError
@@ -50,7 +50,7 @@ class ServedController(pbg.ControllerServiceServicer):  # type: ignore[misc]
     """
 
     def __init__(
-        self, streams: Mapping[StreamName, ServedArchive], groups: Groups, node: tuple[str, int], access: Access
+        self, streams: Mapping[StreamName, Served], groups: Groups, node: tuple[str, int], access: Access
     ) -> None:
         self._streams, self._groups, self._node, self._access = streams, groups, node, access
 
@@ -245,7 +245,7 @@ class ServedController(pbg.ControllerServiceServicer):  # type: ignore[misc]
         """Take note of nothing, for the same reason."""
         return pb.UpdateSubscriberStatus(status=pb.UpdateSubscriberStatus.SUCCESS)
 
-    def _find(self, scope: str, stream: str) -> ServedArchive | None:
+    def _find(self, scope: str, stream: str) -> Served | None:
         try:
             return self._streams.get(StreamName(scope, stream))
         except InvalidName:
@@ -263,7 +263,7 @@ class ServedController(pbg.ControllerServiceServicer):  # type: ignore[misc]
     def _has_scope(self, scope: str) -> bool:
         return any(name.scope == scope for name in self._streams)
 
-    def _served(self, info: Any, context: Any) -> ServedArchive:
+    def _served(self, info: Any, context: Any) -> Served:
         served = self._find(info.scope, info.stream)
         if served is None:
             _not_found(context, info)

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from streamvault.serving.cache import LARGEST_ANSWER, LEAST_CACHE, BlockCache
 from streamvault.serving.server import listening
@@ -20,16 +19,13 @@ from streamvault.streamstore.model import StreamName as Name
 from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import StreamStore
 
-if TYPE_CHECKING:
-    from streamvault.serving.archived import ServedArchive
-
 LOOK_SECONDS = 0.02
 """How often to look for what a test has written, for readers that wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """A stream at one moment, as `archived.Moment`."""
+    """A `ServedMoment`."""
 
     described: StreamDescription
     infos: Mapping[SegmentId, SegmentInfo]
@@ -40,6 +36,9 @@ class _Moment:
         except KeyError:
             where = segment.in_stream(self.described.name)
             raise NoSuchSegment("the stream does not have the segment", where=where) from None
+
+    def check_end(self, _: SegmentId) -> None:
+        """Streams of the embedded store keep their ends."""
 
     def spot(self, _key: object, _page: object, segment: SegmentId, offset: int) -> _Spot:
         return _Spot(self.info(segment), offset)
@@ -55,7 +54,7 @@ class _Spot:
 
 
 class _Stream:
-    """A stream that is served, as `archived.ServedArchive`; nothing of it is kept in memory."""
+    """A `Served` stream; nothing of it is kept in memory."""
 
     def __init__(self, store: StreamStore, name: Name) -> None:
         self._store, self.name, self.uri = store, name, f"{store.uri}/{name}"
@@ -78,6 +77,9 @@ class _Stream:
         found: Future[memoryview] = Future()
         found.set_result(memoryview(self._store.read_bytes(self.name, spot.info.segment, spot.offset, end)))
         return found
+
+    def renewed(self, before: _Moment | None = None) -> bool:
+        return self.now != before
 
     def refresh(self) -> bool:
         before, self._seen = self._seen, self.now
@@ -156,9 +158,7 @@ def embedded_pravega(folder: Path) -> Iterator[EmbeddedPravega]:
     """
     cache = BlockCache(LEAST_CACHE)
     try:
-        with LocalStore(folder) as store:
-            streams = cast("Mapping[Name, ServedArchive]", _Streams(store))
-            with listening(streams, cache, every=LOOK_SECONDS) as server:
-                yield EmbeddedPravega(server.uri, store)
+        with LocalStore(folder) as store, listening(_Streams(store), cache, every=LOOK_SECONDS) as server:
+            yield EmbeddedPravega(server.uri, store)
     finally:
         cache.close()

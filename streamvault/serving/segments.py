@@ -15,11 +15,11 @@ from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.manifests.archive import NoSuchArchive
 from streamvault.objectstore.store import InArchiveClass
 from streamvault.serving.access import Access
-from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
 from streamvault.serving.connection import ClientConnection
 from streamvault.serving.controller import MARKS, READ_ONLY
 from streamvault.serving.live import LOOK_SECONDS, LiveStream
+from streamvault.serving.served import Served
 from streamvault.serving.state import Groups, StateLost, StateSegment
 from streamvault.streamstore.errors import InvalidName, NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamName
@@ -92,7 +92,7 @@ class SegmentServer:
 
     def __init__(
         self,
-        streams: Mapping[StreamName, ServedArchive],
+        streams: Mapping[StreamName, Served],
         groups: Groups,
         access: Access,
         cache: BlockCache,
@@ -160,7 +160,7 @@ class SegmentServer:
         except Problem as error:
             raise StateLost(error.what, where=error.where, todo=error.todo) from None
 
-    async def find(self, name: str) -> tuple[ServedArchive, SegmentId] | StateSegment | None:
+    async def find(self, name: str) -> tuple[Served, SegmentId] | StateSegment | None:
         """Return a segment by its full name; None for the one of an empty stream of watermarks.
 
         Raises:
@@ -199,7 +199,7 @@ class SegmentServer:
         return await self.in_thread(self._live.info, segment, offset)
 
     async def check_end(self, name: str) -> None:
-        """Check that a sealed segment ends where it is said to; errors as `Moment.check_end` and `find`."""
+        """Check that a sealed segment ends where it is said to; errors as `ServedMoment.check_end` and `find`."""
         found = await self.find(name)
         if self._live is None and isinstance(found, tuple):  # `LiveStream.info` says so itself
             found[0].now.check_end(found[1])
@@ -223,7 +223,7 @@ class SegmentServer:
             block = await self._archived(archive, segment, offset)
         return block[:length]
 
-    async def _archived(self, archive: ServedArchive, segment: SegmentId, offset: int) -> memoryview:
+    async def _archived(self, archive: Served, segment: SegmentId, offset: int) -> memoryview:
         """Return what the archive has from an offset on, to the end of a block; errors as for `read`."""
         lacking = (Damaged, NoSuchArchive) if self._live is None else (Damaged, NoSuchArchive, Failed)
         while True:

@@ -16,7 +16,6 @@ import grpc
 
 from streamvault.common.errors import Failed, Usage
 from streamvault.serving.access import Access
-from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
 from streamvault.serving.connection import LARGEST_REQUEST
 from streamvault.serving.controller import Gate, ServedController
@@ -24,6 +23,7 @@ from streamvault.serving.live import LiveStream
 from streamvault.serving.relay import RelayedController
 from streamvault.serving.root import groups_in_memory
 from streamvault.serving.segments import STOP_SECONDS, SegmentServer
+from streamvault.serving.served import Served
 from streamvault.serving.state import Groups
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.pravega.calls import open_channel
@@ -95,7 +95,7 @@ class _Loop:
 
 @contextmanager
 def listening(  # noqa: PLR0913  (what `serve` has options for)
-    archives: Mapping[StreamName, ServedArchive],
+    archives: Mapping[StreamName, Served],
     cache: BlockCache,
     place: tuple[str, int] = ("127.0.0.1", 0),
     *,

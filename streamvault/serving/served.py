@@ -1,0 +1,69 @@
+"""What a server needs of a stream that it serves, be it an archive or a stream of the embedded store."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamDescription
+
+
+class ServedMoment(Protocol):
+    """A stream at one moment."""
+
+    @property
+    def described(self) -> StreamDescription:
+        """The stream."""
+
+    def info(self, segment: SegmentId) -> SegmentInfo:
+        """Return a segment's offsets.
+
+        Raises:
+            NoSuchSegment: the stream does not have it.
+        """
+
+    def check_end(self, segment: SegmentId) -> None:
+        """Check that nothing of a sealed segment may have come after what there is of it.
+
+        Raises:
+            Failed: that is not known; a reader that went on with the successors might miss events.
+        """
+
+    def spot(self, key: Any, page: Any, segment: SegmentId, offset: int) -> Any:
+        """Return where a byte is, by what `Served.page` has returned; its ``inside`` is the byte's place in its block.
+
+        Raises:
+            SegmentTruncated: the stream no longer has it.
+            Failed: it is in a gap, or beyond the segment's end.
+        """
+
+
+class Served(Protocol):
+    """A stream that is served. Thread-safe."""
+
+    @property
+    def uri(self) -> str:
+        """The URI of the archive or the stream."""
+
+    @property
+    def now(self) -> ServedMoment:
+        """The stream as it was looked at last."""
+
+    def page(self, now: Any, segment: SegmentId, offset: int) -> tuple[Any, Any]:
+        """Return the two arguments of ``now.spot``, the second maybe as a future; errors as for it."""
+
+    def held(self, spot: Any) -> memoryview | None:
+        """Return the block that holds a byte if it is in memory."""
+
+    def begin(self, spot: Any) -> Future[memoryview]:
+        """Begin to fetch the block that holds a byte."""
+
+    def renewed(self, before: Any = None) -> bool:
+        """Look again; return whether the stream is now another than before.
+
+        Raises:
+            Problem: it cannot be read.
+        """
+
+    def refresh(self) -> bool:
+        """Do the same; if it cannot be read, what was served goes on."""
