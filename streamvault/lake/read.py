@@ -9,6 +9,7 @@ payloads are copied once, from the segment's bytes into a column.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from streamvault.lake.reports import ReadOptions
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import WINDOW
 from streamvault.manifests import damage
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.history import History, check_boundaries, select_parts
 from streamvault.sources.schemas import Encodings
 from streamvault.streamstore.cuts import parse_cut, segments_between
@@ -303,9 +304,10 @@ def _history(source: Archive, options: ReadOptions) -> History:
         spans = source.stable(lambda listing: source.in_force(listing, options.generation))
     few = 1
     while few < len(spans):
-        history = source.history(spans[few - 1].last)
-        if _has_first(history, options.limit or 0):
-            return history
+        with suppress(NoSuchArchive):  # it has expired since
+            history = source.history(spans[few - 1].last)
+            if _has_first(history, options.limit or 0):
+                return history
         few *= 2
     return source.history(options.generation)
 
