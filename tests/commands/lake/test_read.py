@@ -233,6 +233,26 @@ def test_a_limit_returns_the_first_events_of_all(tmp_path: Path) -> None:
         assert read_archive(vault.archive, limit=limit, generation=4).read_all().equals(upto), limit
 
 
+def test_a_limit_counts_what_was_merged_meanwhile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    for number in range(4):
+        vault.add(b"%d" % number)
+        vault.export("chunks")
+    events = read_archive(vault.archive).read_all()
+    in_force = Archive.in_force
+
+    def merged_meanwhile(archive: Archive, *others: Any) -> Any:
+        spans = in_force(archive, *others)
+        monkeypatch.setattr(Archive, "in_force", in_force)
+        compact_archive(vault.archive, at_least=2, master="inline")
+        return spans
+
+    monkeypatch.setattr(Archive, "in_force", merged_meanwhile)
+    assert read_archive(vault.archive, limit=3).read_all().equals(events.slice(0, 3))
+    assert archive_of(vault.root).generations() == [4]
+
+
 def test_cat_reports_errors_in_one_line(
     vault: Vault, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
