@@ -16,7 +16,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -31,7 +31,7 @@ from testkit.servers.availability import Unavailable, is_required
 from testkit.servers.buildah import Buildah, find_base
 from testkit.servers.chromium import find_chromium
 from testkit.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
-from testkit.servers.java import find_java
+from testkit.servers.java import find_java, spark_options
 from testkit.servers.minio import MinioServer
 from testkit.servers.moto import moto_server
 from testkit.servers.pravega import PravegaServer
@@ -162,6 +162,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     is_fast = all(item.get_closest_marker("fast") for item in session.items)
     if is_fast and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    if not is_fast:
+        with suppress(Unavailable):  # whoever needs Java says so
+            os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
     asked_for = {name: item.nodeid for item in session.items for name in getattr(item, "fixturenames", ())}
     names = sorted(asked_for.keys() & FETCHES.keys())
     session.config.stash[LAST_USES] = {name: asked_for[name] for name in names}

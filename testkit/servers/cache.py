@@ -33,7 +33,7 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
     wanted = folder / name
     if wanted.is_dir():
         return wanted
-    with _lock(folder / f"{name}.lock"):
+    with locked(folder / f"{name}.lock"):
         if wanted.is_dir():
             return wanted
         for left_over in folder.glob(f"{name}.building-*"):
@@ -48,7 +48,8 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, which is made when it is missing."""
     with path.open("w") as file:
         # the lock ends with the process, however it ends
         fcntl.flock(file, fcntl.LOCK_EX)

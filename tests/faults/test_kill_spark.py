@@ -40,12 +40,12 @@ def test_killed_copy_is_complete_after_a_restart(
         pytest.skip(f"--kills {DEFAULT_KILLS + 1} or more kills every kind of copy")
     scope = f"scope-{uuid.uuid4().hex[:8]}"
     source, target = StreamName(scope, "source"), StreamName(scope, "target")
+    # in the middle of the batch after the first one that it has done, a little later each time
+    kills = KILLS if every else 1
     with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
-        make_stream(store, source, events=1500, largest=100_000)
+        make_stream(store, source, events=300 + 400 * kills, largest=100_000)
         store.create_stream(target, StreamConfiguration(scaling=Scaling(min_segments=3)))
         arguments = [f"{pravega.uri}/{source}", f"{pravega.uri}/{target}", str(tmp_path / "checkpoint"), kind]
-        # in the middle of the batch after the first one that it has done, a little later each time
-        kills = KILLS if every else 1
         ended = [copy(arguments, kill_after=0.2 * run) for run in range(kills)]
         assert not whole(ended[0])
         assert whole(copy(arguments))
@@ -71,7 +71,7 @@ def test_killed_query_writes_complete_files_after_a_restart(
     """Each moment costs a start of Spark; by default there is one at which the batch is repeated, and one after it."""
     source = StreamName(f"scope-{uuid.uuid4().hex[:8]}", "source")
     with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
-        make_stream(store, source, events=1500, largest=100_000)
+        make_stream(store, source, events=300 * len(moments), largest=100_000)
         arguments = [f"{pravega.uri}/{source}", str(tmp_path / "files"), str(tmp_path / "checkpoint"), kind]
         hit = set()
         for number, moment in enumerate(moments):
@@ -157,7 +157,7 @@ def copy(arguments: list[str], kill_after: float | None = None, kill_at: Callabl
                     break
             time.sleep(kill_after)
         while kill_at is not None and not kill_at() and process.poll() is None:
-            time.sleep(0.002)
+            time.sleep(0.01)
         killed = kill_after is not None or (kill_at is not None and process.poll() is None)
         if killed:
             os.killpg(process.pid, signal.SIGKILL)
