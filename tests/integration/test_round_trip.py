@@ -178,7 +178,7 @@ def test_archive_of_chunks_passes_its_check(both_ways: BothWays, chunked: Chunke
 
 
 def test_get_returns_events_by_pointer(both_ways: BothWays, chunked: Chunked) -> None:
-    events = random.Random(11).sample(list(events_of(both_ways.store, both_ways.source)), 20)
+    events = random.Random(11).sample(list(events_of(both_ways.store, both_ways.source)), 8)
     for pointer, payload in events:
         assert get_event(both_ways.archive, str(pointer)) == payload
         assert get_event(chunked.archive, str(pointer)) == payload

@@ -13,7 +13,7 @@ from testkit.explorer.many import explore, fails_alike, sort_of
 from testkit.explorer.schedule import Schedule
 
 SEED = 11
-SCHEDULES = 2_500
+SCHEDULES = 1_500
 
 
 @pytest.mark.parametrize(
