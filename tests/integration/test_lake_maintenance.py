@@ -190,7 +190,7 @@ class Known:
         return load_catalog("streamvault", **self.iceberg, **keys).load_table(lake.name)
 
 
-@pytest.fixture(params=["sql", pytest.param("rest", marks=pytest.mark.long), "glue"])
+@pytest.fixture(params=[*(pytest.param(kind, marks=pytest.mark.long) for kind in ("sql", "rest")), "glue"])
 def known(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Known:
     """A catalog of each kind."""
     if request.param == "rest":

@@ -171,6 +171,7 @@ def test_docker_build_gets_every_package(tmp_path: Path) -> None:
     assert not sent & {".git", ".venv", "tests", "benchmarks"}
 
 
+@pytest.mark.long  # eight minutes of a slow core, most of it for what it installs
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
 def test_image_is_built_and_works_as_its_user(buildah: Buildah) -> None:
