@@ -12,13 +12,11 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
-SPDX = re.compile(r"[A-Za-z0-9.+ ()-]{1,100}")
-
 
 def licences(package: Distribution) -> list[dict[str, Any]]:
     """Return a package's licences as CycloneDX has them: an SPDX expression, or names."""
     metadata = package.metadata
-    if (expression := metadata.get("License-Expression")) is not None and SPDX.fullmatch(expression):
+    if (expression := metadata.get("License-Expression")) is not None:
         return [{"expression": expression}]
     names = [text.rpartition(" :: ")[2] for text in metadata.get_all("Classifier", ()) if text.startswith("License ::")]
     names = names or (metadata.get("License") or "").splitlines()[:1]

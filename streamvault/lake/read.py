@@ -22,7 +22,6 @@ from streamvault.common.options import verb
 from streamvault.common.units import count_text
 from streamvault.lake.payloads import integers, numbers, text, texts
 from streamvault.lake.reports import ReadOptions
-from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import WINDOW
 from streamvault.manifests import damage
 from streamvault.manifests.archive import Archive, NoSuchArchive
@@ -299,14 +298,13 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
 
 def _history(source: Archive, options: ReadOptions) -> History:
     """Return the generations that have the events asked for: the first few are in the first few generations."""
-    spans: tuple[GenerationSpan, ...] = ()
-    if options.limit is not None and options.from_cut is None and options.to_cut is None:
-        spans = source.stable(lambda listing: source.in_force(listing, options.generation))
-    few = 1
+    if options.limit is None or options.from_cut is not None or options.to_cut is not None:
+        return source.history(options.generation)
+    spans, few = source.stable(lambda listing: source.in_force(listing, options.generation)), 1
     while few < len(spans):
         with suppress(NoSuchArchive):  # it has expired since
             history = source.history(spans[few - 1].last)
-            if _has_first(history, options.limit or 0):
+            if _has_first(history, options.limit):
                 return history
         few *= 2
     return source.history(options.generation)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from streamvault.runner import java as installed
 from streamvault.runner.runner import NoJava
+from streamvault.runner.settings import JAVA_OPTIONS, JAVA_SETTINGS
 from testkit.servers.cache import cached, locked
 from testkit.servers.process import run_tool
 
@@ -43,7 +44,7 @@ def spark_environment() -> dict[str, str]:
     return {"JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-LIGHT_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+LIGHT_JAVA = JAVA_SETTINGS[JAVA_OPTIONS]
 STARTED = """\
 from pyspark import SparkContext
 from pyspark.sql import SparkSession

@@ -19,7 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from testkit.servers.availability import Unavailable
-from testkit.servers.java import java_home
+from testkit.servers.java import LIGHT_JAVA, java_home
 from testkit.servers.process import ServerProcess, temporary_folder
 
 HOST = "127.0.0.1"
@@ -127,7 +127,7 @@ class SparkCluster:
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
             # the executors, which inherit this, start quickly, too
-            "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "JDK_JAVA_OPTIONS": LIGHT_JAVA,
         }
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
         return ServerProcess(f"Spark {name}", command, folder=folder, env=environment)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from testkit.explorer.schedule import Schedule
 
 FEW, EACH = 3, 8
-"""How many schedules of a family tests run in any case; of the others they run each eighth."""
+"""How many schedules of a family tests run in any case; of the others they run every eighth."""
 
 KILLS = 4
 MOMENTS = 3
@@ -76,7 +76,7 @@ def all_right(outcomes: Iterable[Outcome]) -> None:
 
 
 def thinned(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Yield the first schedules and each eighth of the others, for the tests' time; `bin/prove` draws from all."""
+    """Yield the first schedules and every eighth of the others, for the tests' time; `bin/prove` draws from all."""
     all_of_them = iter(schedules)
     yield from islice(all_of_them, FEW)
     yield from islice(all_of_them, 0, None, 1 if EVERY_SCHEDULE in os.environ else EACH)
