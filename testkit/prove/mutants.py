@@ -34,7 +34,7 @@ COPIED = (
 )
 LIMIT = 300.0
 EVERY_SCHEDULE = "STREAMVAULT_EVERY_SCHEDULE"
-"""Environment variable: the tests run every schedule of their families, and not some of each."""
+"""Environment variable: the tests run every family and every schedule of it, and not some."""
 SKIPPED = "not spark and not pravega and not minio and not versitygw and not trino and not long"
 
 

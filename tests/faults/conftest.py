@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from testkit.explorer.explore import Outcome
     from testkit.explorer.schedule import Schedule
 
+IS_WHOLE = EVERY_SCHEDULE in os.environ
 FEW, EACH = 3, 8
 """How many schedules of a family tests run in any case; of the others they run every eighth."""
 
@@ -79,7 +80,7 @@ def thinned(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
     """Yield the first schedules and every eighth of the others, for the tests' time; `bin/prove` draws from all."""
     all_of_them = iter(schedules)
     yield from islice(all_of_them, FEW)
-    yield from islice(all_of_them, 0, None, 1 if EVERY_SCHEDULE in os.environ else EACH)
+    yield from islice(all_of_them, 0, None, 1 if IS_WHOLE else EACH)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from testkit.explorer.explore import at_each_point, run, two_stops
 from testkit.explorer.families import STITCH_ENDINGS, STITCHED, family
 from testkit.explorer.schedule import Schedule
-from tests.faults.conftest import all_right, thinned
+from tests.faults.conftest import IS_WHOLE, all_right, thinned
 
 FAMILIES = [pytest.param(f"{scene} {text}", id=text) for scene, texts in STITCHED.items() for text in texts]
 POINTS = 10
@@ -20,7 +20,7 @@ STOPPED_TWICE = 5
 """Schedules of each family with two stops."""
 
 
-@pytest.mark.parametrize("text", FAMILIES[::2])
+@pytest.mark.parametrize("text", FAMILIES if IS_WHOLE else FAMILIES[::2])
 def test_append_stopped_at_a_call_is_right(text: str) -> None:
     scene, commands, _ = family(text)
     failing = list(at_each_point(scene, commands, STITCH_ENDINGS[1:]))
