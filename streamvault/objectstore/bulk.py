@@ -89,8 +89,9 @@ def in_order(
 class Transfers(Generic[T]):
     """Hands out the items of one source, while they fit the window, to up to ``most`` threads that run the same work.
 
-    Never more threads than can be busy with objects of the sizes seen so far: each keeps its own buffers, and 32
-    threads taking turns at 8 MiB objects would hold far more than the window.
+    A thread starts with an item that finds no other waiting for its turn, and never more than can be busy with objects of
+    the sizes seen so far: each keeps its own buffers, and 32 threads taking turns at 8 MiB objects would hold far more
+    than the window.
 
     At most ``limit`` items are handed out and not given back, and at first no more than ``first``: each that is given
     back adds one.
@@ -121,6 +122,7 @@ class Transfers(Generic[T]):
         self._room = Condition(self._lock)
         self._progress = Condition(self._lock)
         self._waits_for_room = False
+        self._waiting = 0
         self._bytes = 0
         self._held = 0
         self._handed_out = 0
@@ -129,22 +131,23 @@ class Transfers(Generic[T]):
         self.count = -1
 
     def start(self, work: Callable[[], None]) -> None:
-        """Start the first threads."""
+        """Start the first thread."""
         self._work = work
         self._be_enough_for(self._window_bytes)
 
     def _be_enough_for(self, size: int) -> None:
-        """Start as many threads as can be busy with objects of this size, plus one that waits for room."""
-        if len(self._threads) >= self._most:
-            return
+        """Start another thread unless one waits, or there is one more than can be busy with objects of this size."""
         enough = min(self._most, self._window_bytes // max(size, 1) + 1)
         with self._lock:
-            while len(self._threads) < enough:
+            if not self._waiting and len(self._threads) < enough:
                 thread = Thread(target=self._run, name=f"objects-{len(self._threads)}", daemon=True)
                 self._threads.append(thread)
+                self._waiting += 1
                 thread.start()
 
     def _run(self) -> None:
+        with self._lock:
+            self._waiting -= 1
         try:
             self._work()
         except BaseException as error:  # noqa: BLE001  (raised again in the consumer)
@@ -159,6 +162,8 @@ class Transfers(Generic[T]):
 
     def take(self) -> tuple[T, int] | None:
         """Return the next item and its size once it fits; None at the end or if the transfers were stopped."""
+        with self._lock:
+            self._waiting += 1
         with self._turn:
             if self._ended:
                 return None
@@ -176,6 +181,7 @@ class Transfers(Generic[T]):
                 self._waits_for_room = False
                 if self._ended:
                     return None
+                self._waiting -= 1
                 self._bytes += size
                 self._held += 1
                 self._handed_out += 1

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError
@@ -83,6 +84,10 @@ class Entry:
 E = TypeVar("E", bound=Entry)
 
 
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
+"""What reads and writes entries of a kind; building it takes longer than all else that opens a log."""
+
+
 class TransactionLog(ABC, Generic[E]):
     """The log of one writer to one stream; see the module for what it promises.
 
@@ -106,7 +111,7 @@ class TransactionLog(ABC, Generic[E]):
         self._transactions = store.transactions()
         self._where = f"{store.uri}/{about}"
         self._about = about
-        self._kind = TypeAdapter(kind)
+        self._kind = _adapter(kind)
         self._conflict = conflict
         self.name = name
         self.last: E | None = None

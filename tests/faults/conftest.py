@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from testkit.explorer.schedule import Schedule
 
 IS_WHOLE = EVERY_SCHEDULE in os.environ
-FEW, EACH = 3, 8
-"""How many schedules of a family tests run in any case; of the others they run every eighth."""
+FEW, EACH = 3, 16
+"""How many schedules of a family tests run in any case; of the others they run every sixteenth."""
 
-KILLS = 4
-MOMENTS = 3
+KILLS = 3
+MOMENTS = 2
 """How often a command is killed by default whose work has no ranges to count; the explorer stops it at every call."""
 EVENTS = 6_000
 RANGE_SIZES = {"events": "128KiB", "chunks": "32KiB"}
@@ -77,7 +77,7 @@ def all_right(outcomes: Iterable[Outcome]) -> None:
 
 
 def thinned(schedules: Iterable[Schedule]) -> Iterator[Schedule]:
-    """Yield the first schedules and every eighth of the others, for the tests' time; `bin/prove` draws from all."""
+    """Yield the first schedules and every sixteenth of the others, for the tests' time; `bin/prove` draws from all."""
     all_of_them = iter(schedules)
     yield from islice(all_of_them, FEW)
     yield from islice(all_of_them, 0, None, 1 if IS_WHOLE else EACH)

@@ -51,10 +51,9 @@ def more(store: StreamStore, name: StreamName, seed: int) -> None:
     [
         (0.35, "events"),
         (0.7, "chunks"),
-        (0.95, "events"),
         *(
             pytest.param(*other, marks=pytest.mark.long)
-            for other in [(0.35, "chunks"), (0.7, "events"), (0.95, "chunks")]
+            for other in [(0.35, "chunks"), (0.7, "events"), (0.95, "events"), (0.95, "chunks")]
         ),
     ],
 )
@@ -111,7 +110,7 @@ OPTIONS = ("--master", "inline", "--json")
 
 
 @pytest.mark.pravega
-@pytest.mark.parametrize("share", [0.4, 0.9])
+@pytest.mark.parametrize("share", [pytest.param(0.4, marks=pytest.mark.long), 0.9])
 def test_late_import_changes_nothing(pravega: PravegaServer, minio: S3Server, proxy: FaultProxy, share: float) -> None:
     root = f"s3://{minio.make_bucket(f'paused-{uuid.uuid4().hex[:10]}')}"
     name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
@@ -269,7 +268,7 @@ def test_object_that_is_gone_before_the_marks_come_keeps_the_source(paused: Paus
 # --- a deletion of an archive on a real S3 server that is stopped before a request, killed or late, beside a rotation
 
 
-MORE = [pytest.param(share, marks=pytest.mark.long) for share in (0.12, 0.26, 0.4, 0.9)]
+MORE = [pytest.param(share, marks=pytest.mark.long) for share in (0.12, 0.2, 0.26, 0.4, 0.9)]
 """Up to about 0.2, nothing is decided yet, and the rotation wins; then the deletion does."""
 
 
@@ -285,7 +284,7 @@ def archived(server: S3Server, folder: Path, root: str) -> Vault:
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "late"])
-@pytest.mark.parametrize("share", [0.2, 0.6, *MORE])
+@pytest.mark.parametrize("share", [0.6, *MORE])
 def test_deletion_takes_nothing_that_a_rotation_relies_on(
     minio: S3Server, proxy: FaultProxy, tmp_path: Path, share: float, is_killed: bool
 ) -> None:

@@ -13,13 +13,13 @@ from testkit.prove.servers import Wrong
 
 
 def test_injuries_are_noticed_or_harmless() -> None:
-    found = injure(300, 1)
+    found = injure(150, 1)
     assert {*found.kinds} == {*INJURIES}
     assert (found.missed, found.broken) == ([], [])
 
 
 def test_hostile_archives_are_refused_or_harmless() -> None:
-    found = attack(300, 1)
+    found = attack(150, 1)
     assert (found.broken, found.outside) == ([], [])
     assert found.refused["manifest"] > found.kinds["manifest"] // 2
     assert found.refused["index"] > found.kinds["index"] // 2

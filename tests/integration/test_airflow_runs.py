@@ -65,6 +65,7 @@ def test_backfill_is_refused(airflow: AirflowServer, dag: str) -> None:
     assert airflow.call("GET", f"dags/{dag}/dagRuns?run_type=backfill")["dag_runs"] == []
 
 
+@pytest.mark.long
 def test_misspelt_parameters_are_refused(airflow: AirflowServer, tmp_path: Path) -> None:
     """Airflow itself ignores them: the newest generation would be restored, or the declared streams rotated."""
     (stream,) = make_streams(tmp_path / "streams", 1)
@@ -222,6 +223,7 @@ def check_goes_on(stream: str, root: str, report: dict[str, Any]) -> None:
         assert digest_of(store, name) == digest_of(store, StreamName(name.scope, f"{name.stream}-restored"))
 
 
+@pytest.mark.long
 def test_run_that_takes_too_long_ends_and_the_next_one_goes_on(
     airflow: AirflowServer, long_export: tuple[str, str], tmp_path: Path
 ) -> None:

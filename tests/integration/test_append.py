@@ -154,7 +154,7 @@ def test_stream_is_appended_at_once_while_others_write(
     assert append_streams([here.uri(source)], here.uri(target), master="inline").unchanged
 
 
-@pytest.mark.parametrize(("own_segments", "away"), [(False, False), (True, True)])
+@pytest.mark.parametrize(("own_segments", "away"), [pytest.param(False, False, marks=pytest.mark.long), (True, True)])
 def test_lost_answer_to_a_commit_appends_once(
     here: Site, scope_name: str, monkeypatch: pytest.MonkeyPatch, *, own_segments: bool, away: bool
 ) -> None:

@@ -109,7 +109,7 @@ def tended(vault_in_glue: Vault, bucket_name: str) -> Callable[[str], Tended]:
     return lambda catalog: Tended(vault_in_glue, catalog, f"{bucket_name.replace('-', '_')}.t")
 
 
-@pytest.mark.parametrize("catalog", ["glue", "rest"])
+@pytest.mark.parametrize("catalog", ["glue", pytest.param("rest", marks=pytest.mark.long)])
 def test_trino_tends_a_table(
     request: pytest.FixtureRequest,
     tended: Callable[[str], Tended],

@@ -192,7 +192,7 @@ def faulty(proxied: tuple[PravegaServer, FaultProxy]) -> Iterator[tuple[PravegaS
     proxy.resume()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(more, marks=pytest.mark.long) for more in (1, 2))])
 def test_appends_over_cut_connections_write_exact_bytes(faulty: tuple[PravegaStore, FaultProxy], seed: int) -> None:
     store, proxy = faulty
     stream = new_stream(store)
@@ -239,7 +239,7 @@ def test_lost_acknowledgements_write_no_block_twice(faulty: tuple[PravegaStore, 
     assert read(store, stream) == b"".join(blocks)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(more, marks=pytest.mark.long) for more in (1, 2))])
 def test_reads_over_cut_connections_are_resumed(faulty: tuple[PravegaStore, FaultProxy], seed: int) -> None:
     store, proxy = faulty
     stream = new_stream(store)
@@ -365,7 +365,9 @@ def login(server: PravegaServer, account: Account, **changes: object) -> Pravega
     return replace(PravegaSettings.from_environment(server.uri, environment), **changes)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("changes", [{}, {"host": "127.0.0.2", "verify_hostname": False}])
+@pytest.mark.parametrize(
+    "changes", [pytest.param({}, marks=pytest.mark.long), {"host": "127.0.0.2", "verify_hostname": False}]
+)
 def test_tls_and_password_are_accepted(secured: PravegaServer, changes: dict[str, object]) -> None:
     """The second time under a name that is not in the certificate."""
     blocks = blocks_of(20 * MIB, 3)

@@ -161,7 +161,7 @@ def test_import_refuses_the_target_of_another_import(place: Place) -> None:
     assert digest_of(place.store, target) == digest_of(place.store, place.source)
 
 
-@pytest.mark.parametrize("offsets", ["keep", "shift"])
+@pytest.mark.parametrize("offsets", [pytest.param("keep", marks=pytest.mark.long), "shift"])
 def test_truncation_during_an_export_is_a_gap(place: Place, offsets: str) -> None:
     plain_stream(place, 2, 1500, largest=32 * 1024)
     pointers = [pointer for pointer, _ in events_of(place.store, place.source)]

@@ -59,7 +59,7 @@ def refused(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
     return lines[0]
 
 
-@pytest.mark.parametrize("verb", ["copy", "replicate", "move"])
+@pytest.mark.parametrize("verb", [pytest.param("copy", marks=pytest.mark.long), "replicate", "move"])
 def test_target_that_may_not_be_written(
     guarded: PravegaServer,
     here: Site,

@@ -279,7 +279,9 @@ def test_generations_of_several_layouts_are_one_stream(
             assert_same_stream(store, source, restored)
 
 
-@pytest.mark.parametrize("kind", [*KINDS[:2], pytest.param(KINDS[2], marks=pytest.mark.long)], ids=kinds)
+@pytest.mark.parametrize(
+    "kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.long) for kind in KINDS[1:])], ids=kinds
+)
 def test_part_between_two_cuts_is_restored(
     pravega: PravegaServer, bucket: str, kind: tuple[LayoutName, Compression]
 ) -> None:

@@ -133,7 +133,9 @@ def test_replica_of_a_dead_source_is_a_beginning_of_every_key(
     }
 
 
-@pytest.mark.parametrize("keep_head", [False, True], ids=["moves-head", "keeps-head"])
+@pytest.mark.parametrize(
+    "keep_head", [False, pytest.param(True, marks=pytest.mark.long)], ids=["moves-head", "keeps-head"]
+)
 def test_replica_of_a_stream_that_is_truncated_meanwhile(
     here: Site,
     there: Site,
@@ -245,7 +247,12 @@ def test_stream_moves_to_another_cluster(
 
 @pytest.mark.parametrize(
     ("verb", "options"),
-    [("copy", ()), ("replicate", ()), ("promote", ("--seal-source",)), ("move", ())],
+    [
+        pytest.param("copy", (), marks=pytest.mark.long),
+        pytest.param("replicate", (), marks=pytest.mark.long),
+        ("promote", ("--seal-source",)),
+        pytest.param("move", (), marks=pytest.mark.long),
+    ],
     ids=["copy", "replicate", "cut over", "move"],
 )
 def test_one_of_two_succeeds_and_the_other_exits_with_4_or_does_nothing(
@@ -293,7 +300,7 @@ def begin(store: StreamStore, name: StreamName, payload: bytes) -> Transaction:
     return transaction
 
 
-@pytest.mark.parametrize("verb", ["move", "promote"])
+@pytest.mark.parametrize("verb", ["move", pytest.param("promote", marks=pytest.mark.long)])
 def test_transaction_that_was_begun_before_a_scale(
     pravega: PravegaServer, store: StreamStore, scope_name: str, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:

@@ -13,7 +13,7 @@ from testkit.explorer.many import explore, fails_alike, sort_of
 from testkit.explorer.schedule import Schedule
 
 SEED = 11
-SCHEDULES = 1_500
+SCHEDULES = 1_000
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ from testkit.explorer.world import Actor, World, in_memory
 from tests.faults.conftest import all_right, thinned
 
 SEED = 11
-SCHEDULES = 400
+SCHEDULES = 250
 
 
 def test_source_deleted_before_it_was_compared_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

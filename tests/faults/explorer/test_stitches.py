@@ -20,7 +20,7 @@ STOPPED_TWICE = 5
 """Schedules of each family with two stops."""
 
 
-@pytest.mark.parametrize("text", FAMILIES if IS_WHOLE else FAMILIES[::2])
+@pytest.mark.parametrize("text", FAMILIES if IS_WHOLE else FAMILIES[::4])
 def test_append_stopped_at_a_call_is_right(text: str) -> None:
     scene, commands, _ = family(text)
     failing = list(at_each_point(scene, commands, STITCH_ENDINGS[1:]))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -51,15 +52,18 @@ def modules_that(does: Callable[[ast.Call, str], bool], *apart: str) -> set[str]
         does: whether a call is one.
         apart: the packages that are left out.
     """
-    found = set()
+    return {module for module, call, name in _calls() if Path(module).parts[1] not in apart and does(call, name)}
+
+
+@cache
+def _calls() -> list[tuple[str, ast.Call, str]]:
+    """Return the calls of the package: the module, the call, and the name of what is called."""
+    found = []
     for file in sorted((ROOT / "streamvault").rglob("*.py")):
-        if file.relative_to(ROOT / "streamvault").parts[0] in apart:
-            continue
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
                 name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-                if does(node, name):
-                    found.add(str(file.relative_to(ROOT)))
+                found.append((str(file.relative_to(ROOT)), node, name))
     return found
 
 

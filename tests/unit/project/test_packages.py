@@ -5,13 +5,16 @@ The table of rules that `bin/prove --mutants` takes out fits the code and the te
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from testkit.prove.mutants import Mutant
+from testkit.prove.mutants import EVERY_SCHEDULE, SKIPPED, Mutant
 from testkit.prove.rules import RULES
 
 ROOT = Path(__file__).parents[3]
@@ -48,6 +51,16 @@ def test_rule_has_one_place_and_a_test_that_exists(mutant: Mutant) -> None:
         file, _, name = test.partition("::")
         assert not name or f"def {name.partition('[')[0]}(" in (ROOT / file).read_text()
         assert (ROOT / file).exists()
+
+
+def test_cases_that_rules_name_are_run_when_they_are_taken_out() -> None:
+    named = sorted({test for mutant in RULES for test in mutant.tests if "[" in test})
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", SKIPPED, *named]
+    found = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, EVERY_SCHEDULE: "1"}, check=False, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stdout[-2000:] + found.stderr[-2000:]
+    assert sorted(line for line in found.stdout.splitlines() if "::" in line) == named
 
 
 def test_names_of_rules_differ() -> None:
