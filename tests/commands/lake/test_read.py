@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from streamvault import compact_archive, export_stream, get_event, read_archive
+from streamvault import compact_archive, export_stream, get_event, read_archive, rotate_stream
 from streamvault.cli import main
 from streamvault.cli.output import OutputClosed, Results
 from streamvault.common.errors import Damaged, Problem
@@ -233,24 +233,51 @@ def test_a_limit_returns_the_first_events_of_all(tmp_path: Path) -> None:
         assert read_archive(vault.archive, limit=limit, generation=4).read_all().equals(upto), limit
 
 
+@pytest.mark.parametrize("kept", [3, 2, 1], ids=lambda kept: f"{kept} of 4 kept")
+def test_a_limit_returns_the_first_events_of_what_an_expiry_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    """The archive had its first events, and lost them before they were read."""
+    vault = vault_of_four(tmp_path)
+
+    def expire() -> None:
+        assert rotate_stream(vault.uri(), vault.root, keep=kept, master="inline").expired
+
+    beside(monkeypatch, expire)
+    found = read_archive(vault.archive, limit=2).read_all()
+    assert found["payload"].to_pylist() == [b"%d" % number for number in range(4 - kept, 4)][:2]
+    assert found.equals(read_archive(vault.archive).read_all().slice(0, 2))
+
+
 def test_a_limit_counts_what_was_merged_meanwhile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vault = Vault(tmp_path)
+    vault = vault_of_four(tmp_path)
+    events = read_archive(vault.archive).read_all()
+    beside(monkeypatch, lambda: compact_archive(vault.archive, at_least=2, master="inline"))
+    assert read_archive(vault.archive, limit=3).read_all().equals(events.slice(0, 3))
+    assert archive_of(vault.root).generations() == [4]
+
+
+def vault_of_four(folder: Path) -> Vault:
+    """An archive of four generations, each with an event."""
+    vault = Vault(folder)
     vault.create()
     for number in range(4):
         vault.add(b"%d" % number)
         vault.export("chunks")
-    events = read_archive(vault.archive).read_all()
+    return vault
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Have something happen between a reader's look at the generations and its first read."""
     in_force = Archive.in_force
 
-    def merged_meanwhile(archive: Archive, *others: Any) -> Any:
+    def looked(archive: Archive, *others: Any) -> Any:
         spans = in_force(archive, *others)
         monkeypatch.setattr(Archive, "in_force", in_force)
-        compact_archive(vault.archive, at_least=2, master="inline")
+        happens()
         return spans
 
-    monkeypatch.setattr(Archive, "in_force", merged_meanwhile)
-    assert read_archive(vault.archive, limit=3).read_all().equals(events.slice(0, 3))
-    assert archive_of(vault.root).generations() == [4]
+    monkeypatch.setattr(Archive, "in_force", looked)
 
 
 def test_cat_reports_errors_in_one_line(
