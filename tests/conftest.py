@@ -50,7 +50,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Tests in the background of a script, or below `nohup`: what they start would ignore interrupts, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says something about the machine only. CI tries the same ones each time; other runs look for more.
+# How long an example takes says something about the machine only. CI tries the same ones each time; other runs look
+# for more.
 settings.register_profile("streamvault", deadline=None)
 settings.register_profile("ci", parent=settings.get_profile("streamvault"), max_examples=40, derandomize=True)
 settings.load_profile("ci" if "CI" in os.environ else "streamvault")

@@ -89,9 +89,9 @@ def in_order(
 class Transfers(Generic[T]):
     """Hands out the items of one source, while they fit the window, to up to ``most`` threads that run the same work.
 
-    A thread starts with an item that finds no other waiting for its turn, and never more than can be busy with objects of
-    the sizes seen so far: each keeps its own buffers, and 32 threads taking turns at 8 MiB objects would hold far more
-    than the window.
+    A thread starts with an item that finds no other waiting for its turn, and never more than can be busy with objects
+    of the sizes seen so far: each keeps its own buffers, and 32 threads taking turns at 8 MiB objects would hold far
+    more than the window.
 
     At most ``limit`` items are handed out and not given back, and at first no more than ``first``: each that is given
     back adds one.
