@@ -14,7 +14,7 @@ from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.serving.archived import Moment, ServedArchive
 from streamvault.serving.cache import LARGEST_ANSWER, BlockCache
 from streamvault.sources.identity import another_source, check_same_stream
-from streamvault.streamstore.cuts import earlier_of, is_before
+from streamvault.streamstore.cuts import earlier_of, is_before, segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamDescription
 from streamvault.streamstore.pravega.segments import lifetime
@@ -225,8 +225,11 @@ class LiveStream:
         """
         try:
             newest = self._archive.now.state.history.generations[-1].manifest
-            check_same_stream(self._store.describe(self.name), self._store, newest)
+            described = self._store.describe(self.name)
+            check_same_stream(described, self._store, newest)
             self._another = None
+            # whoever said that one of these is gone was wrong, if only for a moment
+            self._gone.difference_update(segments_between(described, described.head, described.tail))
         except Conflict as error:
             self._another = error
             raise

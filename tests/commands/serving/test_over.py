@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 import pytest
 
 from streamvault import delete_archive, export_stream
 from streamvault.common.errors import Conflict, Problem, Usage
+from streamvault.serving import live
 from streamvault.serving.embedded import EmbeddedPravega, embedded_pravega
 from streamvault.serving.serve import serve_archives
-from streamvault.streamstore.errors import InvalidName, RequestFailed, SegmentTruncated
+from streamvault.streamstore.errors import InvalidName, NoSuchSegment, RequestFailed, SegmentTruncated
 from streamvault.streamstore.model import KeyRange, SegmentId, SegmentInfo, StreamCut, StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega import wire
@@ -23,6 +24,7 @@ from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.pravega.wire import encode
 from streamvault.streamstore.store import ReaderGroup, StreamStore
 from streamvault.streamstore.uri import parse_stream
+from testkit.pravega_script import wait_for
 from testkit.small_archives import NAME, a_root
 from testkit.streams import digest_of, make_stream, shape_of
 from tests.serving import serving
@@ -300,6 +302,26 @@ def test_a_segment_that_is_not_as_it_was_is_of_another_stream(
             answer = served.ask(request)
             assert isinstance(answer, wire.ErrorMessage)
             assert "is not the one" in answer.message
+
+
+def test_a_segment_that_seemed_to_be_gone_is_read_again(begun: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster says so once, and the stream's head does not lie behind the segment."""
+    monkeypatch.setattr(live, "CHECK_SECONDS", 0.0)
+    begun.cluster.write(str(NAME), [b"three"])
+    ask = wire.GetStreamSegmentInfo(7, f"{NAME}/{SEGMENT}", "")
+
+    def gone(*_: Any) -> NoReturn:
+        raise NoSuchSegment("no such segment", where=str(SEGMENT))
+
+    with serving(begun.archive, over=begun.stream) as served:
+        with monkeypatch.context() as wrong:
+            wrong.setattr(PravegaStore, "segment_info", gone)
+            answer = served.ask(ask)
+        assert isinstance(answer, wire.ErrorMessage)
+        assert "does not have it" in answer.message
+        wanted = wire.StreamSegmentInfo(7, f"{NAME}/{SEGMENT}", True, False, False, 0, 35, 0)
+        assert wait_for(lambda: served.ask(ask) == wanted)
+        assert payloads(served.store) == [b"one", b"two", b"three"]
 
 
 def test_the_cluster_has_the_reader_groups_and_other_streams(begun: Site) -> None:
