@@ -9,7 +9,7 @@ if not sys.flags.safe_path and sys.path[0] != str(Path(__file__).parents[1]):
     # Python has put the working folder first, where anybody's modules may lie
     del sys.path[0]
 
-from streamvault.cli import main
+from streamvault.cli import process
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(process())

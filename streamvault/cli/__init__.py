@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
 from streamvault.cli import clock  # first, so that it sees the start of the process
 from streamvault.cli.imports import without_collector
 
-__all__ = ["clock", "main"]
+__all__ = ["INTERRUPTED", "clock", "main", "process"]
+
+INTERRUPTED = 130
+"""Exit code of a command stopped by Ctrl-C or SIGTERM."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,4 +33,21 @@ def main(arguments: list[str] | None = None) -> int:
         return run_app(arguments)
     except KeyboardInterrupt:  # while the command line itself is still being imported
         print("streamvault: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
+
+
+def process() -> int:
+    """Run the command line of this process, and end the process if that was interrupted.
+
+    Threads may be in the middle of a transfer then, and hold what Python waits for when it takes itself apart.
+
+    Returns:
+        The exit code of a command that was not interrupted.
+    """
+    code = main()
+    if code == INTERRUPTED:
+        atexit._run_exitfuncs()  # noqa: SLF001  (there is no public way to end so)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

@@ -12,9 +12,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
+from streamvault.cli import INTERRUPTED
 from streamvault.cli.imports import without_collector
 from streamvault.cli.output import Results, log_unraisable, open_standard_streams, print_stderr
-from streamvault.cli.running import EXIT_CODES, INTERRUPTED, finish, terminate_as_interrupt, usage_error
+from streamvault.cli.running import EXIT_CODES, finish, terminate_as_interrupt, usage_error
 from streamvault.common.errors import Failed
 
 PROGRAM = "streamvault"

@@ -22,6 +22,7 @@ from enum import StrEnum
 from types import FrameType
 from typing import Any, Self, TypeVar
 
+from streamvault.cli import INTERRUPTED
 from streamvault.cli.clock import command_seconds
 from streamvault.cli.output import (
     LoggedResults,
@@ -45,9 +46,6 @@ from streamvault.common.errors import (
 )
 from streamvault.common.progress import Progress, unanswered_seconds
 from streamvault.scopes.reports import ScopeReport
-
-INTERRUPTED = 130
-"""Exit code of a command stopped by Ctrl-C or SIGTERM."""
 
 EXIT_CODES = {
     0: "done",
@@ -147,6 +145,9 @@ def usage_error(message: str, command: str) -> CommandError:
 GRACE_SECONDS = 0.7
 """How long an interrupted command may wait for an answer."""
 
+ENDS_SECONDS = 20.0
+"""How long it may take to end, whatever it waits for."""
+
 LOOK_SECONDS = 0.1
 
 _SHOW_CURSOR = "\x1b[?25h"
@@ -154,7 +155,10 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 @contextmanager
 def ending_in_time(give_up: Callable[[], int]) -> Iterator[None]:
-    """End the process if the block is interrupted, by SIGINT or SIGTERM, and then waits for servers that do not answer.
+    """End the process if the block is interrupted, by SIGINT or SIGTERM, and does not end soon.
+
+    It does not wait for servers that do not answer, and ends at once if the interrupt came in a destructor, where
+    Python would ignore it.
 
     What that leaves is as after a kill.
 
@@ -164,16 +168,25 @@ def ending_in_time(give_up: Callable[[], int]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    hook = sys.unraisablehook
+
+    def ignored(error: sys.UnraisableHookArgs) -> None:
+        if issubclass(error.exc_type, KeyboardInterrupt):
+            os._exit(give_up())
+        hook(error)
+
     heard, told = socket.socketpair()
     with heard, told:
         told.setblocking(False)
         before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
         thread = threading.Thread(target=_watch, args=(heard, give_up), name="interrupts", daemon=True)
+        sys.unraisablehook = ignored
         try:
             thread.start()
             yield
         finally:
             signal.set_wakeup_fd(before)
+            sys.unraisablehook = hook
             told.shutdown(socket.SHUT_RDWR)  # also if a child has it, too
             with suppress(RuntimeError):  # the interrupt came before the thread had started
                 thread.join()
@@ -188,7 +201,7 @@ def _watch(heard: socket.socket, give_up: Callable[[], int]) -> None:
         return
     interrupted = time.monotonic()
     heard.settimeout(LOOK_SECONDS)
-    while unanswered_seconds(interrupted) < GRACE_SECONDS:
+    while unanswered_seconds(interrupted) < GRACE_SECONDS and time.monotonic() - interrupted < ENDS_SECONDS:
         try:
             if not heard.recv(64):
                 return

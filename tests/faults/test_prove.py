@@ -13,7 +13,7 @@ from testkit.prove.servers import Wrong
 
 
 def test_injuries_are_noticed_or_harmless() -> None:
-    found = injure(150, 1)
+    found = injure(300, 1)
     assert {*found.kinds} == {*INJURIES}
     assert (found.missed, found.broken) == ([], [])
 

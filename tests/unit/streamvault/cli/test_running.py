@@ -290,6 +290,68 @@ def test_signal_interrupts_the_command(number: signal.Signals) -> None:
     assert json.loads(out)["error"]["exit_code"] == 130
 
 
+DROPPED = """
+import sys, time
+from streamvault.cli.running import Command, terminate_as_interrupt
+
+class Dropped:
+    def __del__(self):
+        print("ready", file=sys.stderr, flush=True)
+        time.sleep(60)
+
+with terminate_as_interrupt(), Command().started():
+    Dropped()
+    time.sleep(60)
+"""
+STUCK = """
+import signal, sys, threading, time
+from streamvault.cli import running
+
+running.ENDS_SECONDS = 0.5
+with running.terminate_as_interrupt(), running.Command().started():
+    try:
+        print("ready", file=sys.stderr, flush=True)
+        time.sleep(60)
+    finally:
+        threading.Event().wait()
+"""
+AT_THE_END = """
+import sys, threading, time
+from streamvault import cli
+
+class Waiting:
+    def __del__(self):
+        threading.Event().wait()
+
+kept = Waiting()
+
+def main():
+    print("ready", file=sys.stderr, flush=True)
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        print("streamvault: interrupted", file=sys.stderr)
+        return 130
+
+cli.main = main
+sys.exit(cli.process())
+"""
+
+
+@pytest.mark.parametrize("script", [DROPPED, STUCK, AT_THE_END], ids=["destructor", "stuck", "end of Python"])
+def test_interrupted_command_ends_in_any_case(script: str) -> None:
+    """Python would ignore the interrupt, or the command, or Python at its end, waits for a thread that never ends."""
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, err) == (130, "streamvault: interrupted\n")
+
+
 def test_table_is_not_folded_when_piped(capfd: pytest.CaptureFixture[str]) -> None:
     with Results() as results:
         results.table({"NAME": False, "EVENTS": True}, [("s3://" + "b" * 300, "1"), ("[red]x[/red]\n", "10,000")])
