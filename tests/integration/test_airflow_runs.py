@@ -143,6 +143,7 @@ def test_consumer_has_a_run_for_each_generation(airflow: AirflowServer, tmp_path
     airflow.pause("on_partition")
 
 
+@pytest.mark.long
 def test_a_scope_and_a_pattern_stand_for_their_streams(airflow: AirflowServer, tmp_path: Path) -> None:
     """Each stream has a task of its own; a mistake in the list is told with the list's origin."""
     airflow.connect("spark_default", conn_type="spark", host="inline")
