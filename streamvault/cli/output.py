@@ -319,9 +319,6 @@ def configure_logs(level: str, file: str | None = None) -> None:
         handlers.append(opened := _LogFile(file, encoding="utf-8", errors="backslashreplace"))
         record_by(lambda line: opened.handle(logging.LogRecord("streamvault", logging.INFO, "", 0, line, None, None)))
     logging.basicConfig(level=number, handlers=handlers, force=True)
-    if number > logging.DEBUG:
-        for handler in logging.getLogger().handlers:
-            handler.addFilter(_is_not_from_py4j)
     for name in _VERBOSE:
         logging.getLogger(name).setLevel(number if number <= logging.DEBUG else logging.CRITICAL)
     if number <= logging.DEBUG:
@@ -363,8 +360,3 @@ class _RedactingFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the formatted record, with its traceback if there is one."""
         return plain(without_logins(super().format(record)), LINES)
-
-
-def _is_not_from_py4j(record: logging.LogRecord) -> bool:
-    """Return False for the tracebacks that py4j logs through the root logger when a command is interrupted."""
-    return f"{os.sep}py4j{os.sep}" not in record.pathname

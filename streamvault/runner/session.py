@@ -417,6 +417,12 @@ def _silence_py4j() -> None:
     logger = logging.getLogger("py4j")
     if not _log.isEnabledFor(logging.DEBUG):
         logger.setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(_is_not_from_py4j)
+
+
+def _is_not_from_py4j(record: logging.LogRecord) -> bool:
+    """Return False for what py4j logs by the root logger: an interrupted command, a connection that is reset."""
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
 _lock, _stopping = threading.Lock(), threading.Lock()

@@ -6,6 +6,8 @@ One line extracted from Spark's error messages.
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -95,3 +97,19 @@ def test_last_line_is_the_cause_of_the_failure() -> None:
         "Could not parse Master URL: 'x'"
     )
     assert last_line("") == "no reason given"
+
+
+PY4J = """
+import logging
+from streamvault.runner.session import _silence_py4j
+
+_silence_py4j()
+exec(compile("logging.exception('reset')", "/packages/py4j/java_gateway.py", "exec"))
+logging.error("another")
+"""
+
+
+def test_a_connection_to_spark_that_is_reset_is_not_logged() -> None:
+    """py4j logs a traceback by the root logger, which nobody but the command line has set up."""
+    said = subprocess.run([sys.executable, "-c", PY4J], check=True, capture_output=True, text=True).stderr
+    assert said == "ERROR:root:another\n"
