@@ -220,7 +220,12 @@ SCRIPTS = {
     "test": ["--collect-only", "-q", "tests/unit/project/test_packages.py"],
 }
 """What each does here: all that needs uv, and little else."""
-ELSEWHERE = {"release": "test_wheel.py", "image": "test_wheel.py", "figures": "test_guides.py", "screenshots": "test_screenshots.py"}
+ELSEWHERE = {
+    "release": "test_wheel.py",
+    "image": "test_wheel.py",
+    "figures": "test_guides.py",
+    "screenshots": "test_screenshots.py",
+}
 """Scripts that other tests run: without uv, or, as for the pictures, in Python alone."""
 
 CALLS = """
