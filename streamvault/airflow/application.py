@@ -27,9 +27,9 @@ def main() -> int:
         result = os.open(Path(folder, RESULT), os.O_WRONLY | os.O_CREAT, 0o600)
         os.dup2(result, 1)
         os.close(result)
-    from streamvault.cli import main as command_line  # noqa: PLC0415  (slow, so only after the lifeline is watched)
+    from streamvault.cli import process  # noqa: PLC0415  (slow, so only after the lifeline is watched)
 
-    return command_line(sys.argv[1:])
+    return process(sys.argv[1:])
 
 
 def _end_with_the_task(folder: Path) -> None:

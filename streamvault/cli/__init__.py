@@ -36,15 +36,18 @@ def main(arguments: list[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def process() -> int:
-    """Run the command line of this process, and end the process if that was interrupted.
+def process(arguments: list[str] | None = None) -> int:
+    """Run the command line as the whole work of this process; end the process if it was interrupted.
 
-    Threads may be in the middle of a transfer then, and hold what Python waits for when it takes itself apart.
+    Threads may then be in the middle of a transfer, and Python would wait for their locks while it shuts down.
+
+    Args:
+        arguments: as for `main`.
 
     Returns:
         The exit code of a command that was not interrupted.
     """
-    code = main()
+    code = main(arguments)
     if code == INTERRUPTED:
         atexit._run_exitfuncs()  # noqa: SLF001  (there is no public way to end so)
         sys.stdout.flush()

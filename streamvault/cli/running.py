@@ -171,7 +171,8 @@ def ending_in_time(give_up: Callable[[], int]) -> Iterator[None]:
     hook = sys.unraisablehook
 
     def ignored(error: sys.UnraisableHookArgs) -> None:
-        if issubclass(error.exc_type, KeyboardInterrupt):
+        # in other threads it is the end of a run, see `JointRun`
+        if issubclass(error.exc_type, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             os._exit(give_up())
         hook(error)
 

@@ -325,9 +325,9 @@ class Waiting:
 
 kept = Waiting()
 
-def main():
-    print("ready", file=sys.stderr, flush=True)
+def main(arguments):
     try:
+        print("ready", file=sys.stderr, flush=True)
         time.sleep(60)
     except KeyboardInterrupt:
         print("streamvault: interrupted", file=sys.stderr)
