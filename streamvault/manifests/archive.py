@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
@@ -29,7 +30,7 @@ from streamvault.manifests.decisions import Decision
 from streamvault.manifests.files import decode
 from streamvault.manifests.history import Generation, History, by_segment, check_contains, check_follows, cross_check
 from streamvault.manifests.listing import UNKNOWN_TODO, Listing, check_decisions, manifest_lost, read_listing
-from streamvault.manifests.manifest import MAX_INDEX_BYTES, GenerationModel, IndexEntry, Manifest
+from streamvault.manifests.manifest import MAX_INDEX_BYTES, GenerationModel, IndexEntry, Manifest, Totals
 from streamvault.objectstore.store import AccessDenied, AlreadyExists, NoSuchObject, ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamName
@@ -43,7 +44,8 @@ def publish(
 
     where = f"{archive.store.uri}/{archive.prefix}{manifest_key(manifest.span)}"
     cross_check(manifest, by_segment(rows), where)
-    if archive.stable(lambda listing: _is_there(archive, listing, manifest, where)):
+    found = archive.stable(lambda listing: _place_of(archive, listing, manifest, where))
+    if found is None:
         return None
 
     def is_same_index(data: bytes, found_where: str) -> bool:
@@ -63,7 +65,7 @@ def publish(
         if manifest.replaces or archive.published(manifest) is None:
             raise
         return None
-    manifest = manifest.model_copy(update={"index": IndexEntry.of(index)})
+    manifest = manifest.model_copy(update={"index": IndexEntry.of(index), "before": found.before})
     data, created = create_or_compare(archive, manifest_key(manifest.span), manifest.encode(), is_same_manifest)
     if manifest.replaces:
         created = _decide_merge(archive, manifest, where, grace)
@@ -103,15 +105,22 @@ def expired(where: str) -> Conflict:
 
 def _decide_merge(archive: Archive, manifest: Manifest, where: str, grace: float) -> bool:
     def change(listing: Listing) -> Decision | None:
-        if manifest.span in listing.spans or _is_there(archive, listing, manifest, where):
+        if manifest.span in listing.spans or _place_of(archive, listing, manifest, where) is None:
             return None
         return listing.decision.merge(manifest.span, grace)
 
     return archive.decide(change)[1]
 
 
-def _is_there(archive: Archive, listing: Listing, manifest: Manifest, where: str) -> bool:
-    """Check whether a generation is already in force within a merged one; if not, that it may be published.
+@dataclass(frozen=True, slots=True)
+class _PlaceInArchive:
+    """Where a generation may be published: `before` has the totals of the generations before it, if they tell them."""
+
+    before: Totals | None
+
+
+def _place_of(archive: Archive, listing: Listing, manifest: Manifest, where: str) -> _PlaceInArchive | None:
+    """Return where a generation may be published; None if it is already in force within a merged one.
 
     Raises:
         Conflict, Damaged: it must not be published, see `Archive.commit`.
@@ -123,18 +132,20 @@ def _is_there(archive: Archive, listing: Listing, manifest: Manifest, where: str
         raise manifest_lost(listing, archive.uri)
     holder = listing.holder(manifest.generation)
     if holder is not None and holder.first <= manifest.first and holder != manifest.span:
-        return True
+        return None
     before = manifest.first - 1
     if manifest.replaces and listing.newest != before:  # otherwise it is the next one, of a conversion
         if not listing.within(manifest.span):
             raise Overtaken(
                 "generations to be merged have expired or were merged with others in the meantime", where=where
             )
-        return False
-    if before > listing.dropped:
-        holder = listing.holder(before) or GenerationSpan.of(before)
-        check_follows(archive.read_manifest(holder), manifest, where)
-    return False
+        first = listing.holder(manifest.first) or GenerationSpan.of(manifest.first)
+        return _PlaceInArchive(archive.read_manifest(first).before)
+    if before <= listing.dropped:
+        return _PlaceInArchive(Totals())
+    previous = archive.read_manifest(listing.holder(before) or GenerationSpan.of(before))
+    check_follows(previous, manifest, where)
+    return _PlaceInArchive(previous.through)
 
 
 T = TypeVar("T")

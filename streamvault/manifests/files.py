@@ -182,8 +182,9 @@ def one_line(error: object) -> str:
     return _CONTROL.sub(" ", str(error))[:300]
 
 
-Offset = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
-Count = Annotated[int, Field(ge=0, le=0x7FFFFFFFFFFFFFFF)]
+MAX_COUNT = 0x7FFFFFFFFFFFFFFF
+Offset = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]
 
 Checksum = Annotated[

@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import hashlib
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -23,6 +24,7 @@ from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_layout
 from streamvault.manifests.epochs import EpochTexts
 from streamvault.manifests.files import (
+    MAX_COUNT,
     UNSUPPORTED,
     Count,
     Cut,
@@ -367,14 +369,14 @@ class GenerationModel(File):
         return GenerationSpan(self.first, self.generation)
 
     def document(self) -> Mapping[str, object]:
-        """See `Model.document`; only a merged generation has `replaces`, only a published one `index`.
+        """See `Model.document`; only a merged generation has `replaces`, only a published one `index` and `before`.
 
         `content` is left out if it is events, and `reader_groups` if they were not asked for, as in archives of earlier
         releases.
         """
         left_out = {name for name in ("replaces", "index", "features") if not getattr(self, name, None)}
         left_out |= {"content"} if self.content == "events" else set()
-        left_out |= {name for name in ("line", "schemas") if getattr(self, name) is None}
+        left_out |= {name for name in ("line", "schemas", "before") if getattr(self, name, None) is None}
         document: dict[str, Any] = {name: value for name, value in super().document().items() if name not in left_out}
         document["format"] = FORMAT
         for one in (document, *document.get("replaces", ())):
@@ -471,8 +473,20 @@ class IndexEntry(Model):
         return cls(bytes=len(data), digest=hashlib.sha256(data).hexdigest())
 
 
+class Totals(Model):
+    """What generations have in all: `bytes` and `gap_bytes` are those of segments."""
+
+    events: Count = 0
+    bytes: Count = 0
+    gap_bytes: Count = 0
+
+
 class Manifest(GenerationModel):
-    """A finished export of a stream, or several that were merged. `index` is set on publication."""
+    """A finished export of a stream, or several that were merged. `index` and `before` are set on publication.
+
+    `before` has the totals of all generations before this one, expired ones included; None in archives of earlier
+    releases, and in what follows them.
+    """
 
     model_config = ConfigDict(title="Streamvault manifest")
 
@@ -482,8 +496,23 @@ class Manifest(GenerationModel):
     bytes: Count
     range_size: Annotated[int, Field(ge=1)]
     sealed: bool
+    before: Totals | None = None
     index: IndexEntry | None = None
     tool: Annotated[str, Field(max_length=200)] = ""
+
+    @property
+    def own(self) -> Totals:
+        """The totals of this generation alone."""
+        return Totals(events=self.events, bytes=self.bytes, gap_bytes=sum(gap.end - gap.start for gap in self.gaps))
+
+    @property
+    def through(self) -> Totals | None:
+        """The totals of all generations up to this one, itself included; None if it does not tell."""
+        if self.before is None:
+            return None
+        found = Counter(dict(self.before))
+        found.update(dict(self.own))
+        return None if max(found.values()) > MAX_COUNT else Totals(**found)  # only a forged one tells so much
 
     @property
     def max_ranges(self) -> int:

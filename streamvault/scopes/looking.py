@@ -7,6 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 from streamvault.common.at_once import each_of
@@ -218,18 +219,21 @@ def _compared(known: StreamStatus, stream: OpenStream, overview: Overview | None
     Raises:
         Problem: the stream or the archive cannot be read, or they do not belong together.
     """
-    if overview is None or overview.archive is None or overview.newest is None:
+    if overview is None or overview.archive is None or overview.newest is None or overview.listing is None:
         return replace(known, unarchived=unarchived_bytes(stream, None))
-    described, newest, listing, head = stream.describe(), overview.newest, overview.listing, overview.head
+    archive, described, newest, listing = overview.archive, stream.describe(), overview.newest, overview.listing
     try:
         count = unarchived_bytes(stream, newest, described)
+        manifests = map(archive.read_manifest, listing.spans)
+        head = next(manifests)
         if overview.summary.gap_bytes:
             held = held_below(described, stream.store, newest.to)
-            check_gaps(described, stream.store, held, overview.gaps, overview.summary.archive)
-        before = bytes_before(described, stream.store, head, listing.begin(head)) if listing and head else None
+            gaps = {one.generation: one.gaps for one in chain((head,), manifests)}
+            check_gaps(described, stream.store, held, gaps, archive.uri)
+        before = bytes_before(described, stream.store, head.from_, listing.begin(head.from_))
         return replace(known, unarchived=count, before_archive=before)
     except (Conflict, Failed):
-        now = overview_of(overview.archive)
+        now = overview_of(archive)
         if now is None or now.listing is None or now.listing == listing:
             raise
         return _compared(known, stream, now)  # it may have been archived and truncated meanwhile

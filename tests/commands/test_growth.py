@@ -13,7 +13,18 @@ from typing import Any
 
 import pytest
 
-from streamvault import compact_archive, get_event, read_archive, rotate_stream, write_table
+from streamvault import (
+    compact_archive,
+    get_event,
+    list_archives,
+    read_archive,
+    rotate_stream,
+    show_archive,
+    show_status,
+    write_table,
+)
+from streamvault.importer.import_ import generation_at
+from streamvault.manifests.archive import Archive
 from streamvault.manifests.verbs.costs import Requests
 from testkit.small_archives import RANGE_SIZE, Vault, a_root, contents, objects_of
 from tests import metered
@@ -77,6 +88,22 @@ def cat_first(vault: Vault) -> None:
     assert read_archive(vault.archive, limit=2).read_all().num_rows == 2
 
 
+def ls(vault: Vault) -> None:
+    (found,) = list_archives(vault.root)
+    assert found.events == len(vault.events())
+
+
+def status(vault: Vault) -> None:
+    (found,) = show_status(vault.root).statuses
+    assert found.events == len(vault.events())
+
+
+def choose(vault: Vault) -> None:
+    """Choose the generation that `import --at` restores: the second one."""
+    at = show_archive(vault.archive, generation=2).created
+    assert generation_at(Archive.open(vault.archive), at) == 2
+
+
 hand_off_each = partial(hand_off, target_size=1)
 """Each generation in a file of its own."""
 
@@ -103,6 +130,9 @@ class Case:
 
 
 CASES = {
+    "ls": Case(ls, Requests(), listings=1),
+    "status": Case(status, Requests(), listings=1),
+    "import --at": Case(choose, Requests(), listings=3, steps=2),
     "get of the first event": Case(partial(get, of=0), Requests(), listings=3, steps=2),
     "get of the last event": Case(partial(get, of=-1), Requests(), listings=3, steps=2),
     "cat of the first events": Case(cat_first, Requests(), listings=3),

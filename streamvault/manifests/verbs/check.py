@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import TypeVar
 
 from streamvault.common.errors import Damaged, Failed
@@ -184,7 +184,8 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         return _Scope(history, ranges, (note,), state)
     check_decisions(source.place, listing)
     source.check_merged(listing)
-    notes = [*plan_notes, *(_bad_marks(source, history) if share else ()), *_foreign(source.place)]
+    notes = [*plan_notes, *_wrong_totals(history), *(_bad_marks(source, history) if share else ())]
+    notes += _foreign(source.place)
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
     if extra:
@@ -216,6 +217,13 @@ def _find_plan(source: Archive, generation: int) -> tuple[Plan | None, tuple[str
     except Damaged as damaged:
         note = f"the plan of generation {generation}, which is not published, cannot be read; delete it: {damaged}"
         return None, (note,)
+
+
+def _wrong_totals(history: History) -> Iterator[str]:
+    """Yield a note for each generation that counts otherwise what precedes it: what `ls` says is wrong then."""
+    for before, after in pairwise(one.manifest for one in history.generations):
+        if None not in {after.before, before.through} and after.before != before.through:
+            yield f"{after.span} has wrong totals of the generations before it, which 'ls' and 'status' show"
 
 
 def _bad_marks(source: Archive, history: History) -> Iterator[str]:

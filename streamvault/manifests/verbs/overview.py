@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from streamvault.common.errors import Damaged, Problem
@@ -11,11 +12,10 @@ from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.decisions import valid_mark
 from streamvault.manifests.listing import Listing, manifest_lost
-from streamvault.manifests.manifest import GapEntry, Manifest
+from streamvault.manifests.manifest import Manifest, Totals
 from streamvault.manifests.plan import current_plan
 from streamvault.manifests.verbs.reports import ArchiveSummary
 from streamvault.objectstore.store import AccessDenied
-from streamvault.streamstore.model import StreamCut
 
 Gather = Callable[[Archive, Listing, Iterable[Manifest]], Any]
 """Reads the manifests of the generations in force, one at a time, and returns what `Overview.gathered` is to be."""
@@ -30,8 +30,6 @@ class Overview:
         summary: what `ls` says of it.
         listing: its generations in force; None if they cannot be told, or there are none.
         newest: the newest generation's manifest; None if there is none, or not all can be read.
-        head: where the generations in force begin; None likewise.
-        gaps: number of a generation in force → its gaps.
         gathered: what was made of the manifests; None if nothing was.
     """
 
@@ -39,15 +37,16 @@ class Overview:
     summary: ArchiveSummary
     listing: Listing | None = None
     newest: Manifest | None = None
-    head: StreamCut | None = None
-    gaps: Mapping[int, tuple[GapEntry, ...]] = field(default_factory=dict)
     gathered: Any = None
 
 
 def overview_of(
     archive: Archive, keys: list[str] | None = None, *, has_plan: bool = False, gather: Gather | None = None
 ) -> Overview | None:
-    """Read the records of an archive or a table, the manifests one at a time; return None if there is none.
+    """Read the records of an archive or a table; return None if there is none.
+
+    Of the manifests, it reads the newest, and the oldest if others have expired: they have the totals of all. It reads
+    each, one at a time, if ``gather`` does, or if an earlier release wrote them.
 
     Args:
         archive: the archive or the table.
@@ -94,36 +93,45 @@ def _counted(summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:
 def _read(archive: Archive, summary: ArchiveSummary, listing: Listing, gather: Gather | None) -> Overview:
     if not listing.spans or listing.missing is not None:
         raise manifest_lost(listing, archive.uri)
-    gaps: dict[int, tuple[GapEntry, ...]] = {}
-    newest: tuple[Manifest, str] | None = None
-    head: StreamCut | None = None
-    events = size = 0
-
-    def manifests() -> Iterator[Manifest]:
-        nonlocal newest, head, events, size
-        for span in listing.spans:
-            newest = manifest, _ = archive.read_fingerprinted(span)
-            head = head or manifest.from_
-            events += manifest.events
-            size += manifest.bytes
-            gaps[manifest.generation] = manifest.gaps
-            yield manifest
-
-    reading = manifests()
-    gathered = gather(archive, listing, reading) if gather is not None and not archive.table else None
-    for _ in reading:  # those that were not gathered
-        pass
-    assert newest is not None  # noqa: S101
+    newest, fingerprint = archive.read_fingerprinted(listing.spans[-1])
+    gathered = None
+    if gather is not None and not archive.table:
+        gathered = gather(archive, listing, _manifests(archive, listing))
     summary = _counted(summary, listing)
     is_marked = not archive.table and listing.newest in listing.checked
-    bad = is_marked and valid_mark(archive.store, *newest) is None
+    bad = is_marked and valid_mark(archive.store, newest, fingerprint) is None
+    totals = _totals(archive, listing, newest)
     summary = replace(
         summary,
         unchecked_generations=summary.unchecked_generations + bad,
-        created=str(newest[0].document()["created"]),
-        events=events,
-        bytes=size,
-        gap_bytes=sum(gap.end - gap.start for some in gaps.values() for gap in some),
-        layout="table" if archive.table else newest[0].layout,
+        created=str(newest.document()["created"]),
+        events=totals["events"],
+        bytes=totals["bytes"],
+        gap_bytes=totals["gap_bytes"],
+        layout="table" if archive.table else newest.layout,
     )
-    return Overview(archive, summary, listing, newest[0], head, gaps, gathered)
+    return Overview(archive, summary, listing, newest, gathered)
+
+
+def _manifests(archive: Archive, listing: Listing) -> Iterator[Manifest]:
+    return (archive.read_manifest(span) for span in listing.spans)
+
+
+def _totals(archive: Archive, listing: Listing, newest: Manifest) -> Counter[str]:
+    """Return the totals of the generations in force: by the newest and the oldest manifest, if those tell them."""
+    oldest = listing.spans[0]
+    through = newest.through
+    before = None
+    if through is not None:
+        before = Totals() if oldest.first == 1 else archive.read_manifest(oldest).before
+    if through is None or before is None:
+        found = Counter[str]()
+        for manifest in _manifests(archive, listing):
+            found.update(dict(manifest.own))
+        return found
+    found = Counter(dict(through))
+    found.subtract(dict(before))
+    if min(found.values()) < 0:
+        what = f"generation {newest.generation} counts less than was there before generation {oldest.first}"
+        raise Damaged(what, where=archive.uri, todo="Run 'streamvault check'.")
+    return found

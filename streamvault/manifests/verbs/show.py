@@ -44,8 +44,10 @@ from streamvault.streamstore.model import HEADER_BYTES, EventPointer, StreamName
 def list_archives(place: str | os.PathLike[str], *, progress: Progress | None = None) -> list[ArchiveSummary]:
     """Return all archives and tables in a folder and the folders below it, in the order of their paths.
 
-    Lists each folder once, but never an archive's events or chunks: an archive takes a LIST, a GET for each generation,
-    and one for the newest one's mark, if it was read back; the first archive in a folder takes another LIST.
+    Lists each folder once, but never an archive's events or chunks: an archive takes a LIST, a GET for the newest
+    manifest, one for its mark if it was read back, two for the newest decision and the oldest manifest if generations
+    have expired, and one for each generation that an earlier release has written; the first archive in a folder takes
+    another LIST.
 
     Args:
         place: a root, a folder above roots, or one archive: ``s3://BUCKET/PREFIX`` or ``file:///FOLDER``.
