@@ -224,7 +224,7 @@ def _compared(known: StreamStatus, stream: OpenStream, overview: Overview | None
     archive, described, newest, listing = overview.archive, stream.describe(), overview.newest, overview.listing
     try:
         count = unarchived_bytes(stream, newest, described)
-        manifests = map(archive.read_manifest, listing.spans)
+        manifests = overview.manifests()
         head = next(manifests)
         if overview.summary.gap_bytes:
             held = held_below(described, stream.store, newest.to)

@@ -39,6 +39,11 @@ class Overview:
     newest: Manifest | None = None
     gathered: Any = None
 
+    def manifests(self) -> Iterator[Manifest]:
+        """Yield the manifests of the generations in force, oldest first; the newest one is not read again."""
+        if self.archive is not None and self.listing is not None and self.newest is not None:
+            yield from _manifests(self.archive, self.listing, self.newest)
+
 
 def overview_of(
     archive: Archive, keys: list[str] | None = None, *, has_plan: bool = False, gather: Gather | None = None
@@ -96,7 +101,7 @@ def _read(archive: Archive, summary: ArchiveSummary, listing: Listing, gather: G
     newest, fingerprint = archive.read_fingerprinted(listing.spans[-1])
     gathered = None
     if gather is not None and not archive.table:
-        gathered = gather(archive, listing, _manifests(archive, listing))
+        gathered = gather(archive, listing, _manifests(archive, listing, newest))
     summary = _counted(summary, listing)
     is_marked = not archive.table and listing.newest in listing.checked
     bad = is_marked and valid_mark(archive.store, newest, fingerprint) is None
@@ -113,8 +118,9 @@ def _read(archive: Archive, summary: ArchiveSummary, listing: Listing, gather: G
     return Overview(archive, summary, listing, newest, gathered)
 
 
-def _manifests(archive: Archive, listing: Listing) -> Iterator[Manifest]:
-    return (archive.read_manifest(span) for span in listing.spans)
+def _manifests(archive: Archive, listing: Listing, newest: Manifest) -> Iterator[Manifest]:
+    yield from map(archive.read_manifest, listing.spans[:-1])
+    yield newest
 
 
 def _totals(archive: Archive, listing: Listing, newest: Manifest) -> Counter[str]:
@@ -126,7 +132,7 @@ def _totals(archive: Archive, listing: Listing, newest: Manifest) -> Counter[str
         before = Totals() if oldest.first == 1 else archive.read_manifest(oldest).before
     if through is None or before is None:
         found = Counter[str]()
-        for manifest in _manifests(archive, listing):
+        for manifest in _manifests(archive, listing, newest):
             found.update(dict(manifest.own))
         return found
     found = Counter(dict(through))
