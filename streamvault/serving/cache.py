@@ -47,6 +47,7 @@ class BlockCache:
             connection. So there is always room for a range that is read whole.
 
     Attributes:
+        limit: the budget without that of the states (bytes).
         fetches: how many blocks are fetched at once.
         most_of_range: most bytes of blocks that are kept of a range when it is read whole.
         state_bytes: most bytes of the states of reader groups.
@@ -57,7 +58,7 @@ class BlockCache:
 
     def __init__(self, limit: int) -> None:
         self.state_bytes = self._most_sending = self._most_asked = limit // 8
-        self._limit = limit - self.state_bytes
+        self.limit = limit - self.state_bytes
         self.most_of_range = limit // 4
         self.fetches = fetches = min(limit // 4 // FETCH_BYTES, MOST_FETCHES)
         self._held: OrderedDict[Hashable, Any] = OrderedDict()
@@ -67,6 +68,11 @@ class BlockCache:
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._freed = threading.Condition(self._lock)
         self._pool = ThreadPoolExecutor(fetches, thread_name_prefix="fetch")
+
+    @property
+    def used(self) -> int:
+        """How much of its limit is taken (bytes)."""
+        return self._bytes
 
     def held(self, key: Hashable) -> Any:
         """Return a block if it is in memory, or None."""
@@ -167,9 +173,9 @@ class BlockCache:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _take(self, size: int) -> bool:
-        while self._bytes + size > self._limit and self._held:
+        while self._bytes + size > self.limit and self._held:
             self._bytes -= self._held.popitem(last=False)[1].nbytes
-        fits = self._bytes + size <= self._limit
+        fits = self._bytes + size <= self.limit
         self._bytes += size if fits else 0
         return fits
 

@@ -51,8 +51,8 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         login: a file with ``USER:PASSWORD``, which readers must give; None for no login.
         token_lifetime: how long a token for the segment store holds (seconds).
         ready: receives the report when the server answers.
-        answering: is given what returns the metrics (the text format of Prometheus); its result lasts while the server
-            answers.
+        answering: is given what returns the metrics (the text format of Prometheus) when called, and by its method
+            `status` how the server is doing; its result lasts while the server answers.
 
     Returns:
         What was served, at the end.
@@ -98,8 +98,8 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
             )
         )
         report = ServeReport(uri=server.uri, served=tuple(sorted(map(str, served))))
-        figures = ServerFigures(server.segments, cache, found)
-        with suppress(KeyboardInterrupt), options.answering(figures.text):
+        figures = ServerFigures(server.segments, cache, found, live)
+        with suppress(KeyboardInterrupt), options.answering(figures):
             options.ready(report)
             _wait(options.lasting)
         return replace(

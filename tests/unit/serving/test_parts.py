@@ -166,7 +166,7 @@ def test_what_replaces_a_block_gives_its_memory_back() -> None:
 def test_memory_is_taken_from_others_and_never_beyond_the_limit() -> None:
     cache = BlockCache(LEAST_CACHE)
     size = 4 << 20
-    room = cache._limit // size
+    room = cache.limit // size
     for number in range(room):
         assert cache.take(size)
         cache.put(number, memoryview(bytes(size)))
