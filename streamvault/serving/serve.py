@@ -11,6 +11,7 @@ from typing import cast
 
 from streamvault.common.errors import Absent, Usage
 from streamvault.common.options import load_file, verb
+from streamvault.common.processes import give_back_large_buffers
 from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
@@ -71,6 +72,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
     login = "" if options.login is None else load_file(str(options.login), "--login").strip()
     if options.login is not None and ":" not in login:
         raise Usage("the file has no USER:PASSWORD", where=f"--login {options.login}")
+    give_back_large_buffers()  # before there are threads, which get heaps of their own
     with ExitStack() as stack:
         cache = BlockCache(options.cache)
         stack.callback(cache.close)
