@@ -18,12 +18,13 @@ from benchmarks import (
     rotation,
     scaling,
     scopes,
+    serving,
     standby,
 )
 from benchmarks.results import Results
 from testkit.servers.availability import Unavailable
 
-MODULES = (chunks, copying, cores, epochs, export_import, growth, handoff, rotation, scaling, scopes, standby)
+MODULES = (chunks, copying, cores, epochs, export_import, growth, handoff, rotation, scaling, scopes, serving, standby)
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from streamvault.cli.progress import Phase
 from streamvault.common.errors import Failed
@@ -136,7 +138,10 @@ class MeasuredProgress(ForwardedProgress):
 
 @contextmanager
 def answering(
-    place: tuple[str, int], metrics: Callable[[], str], is_ready: Callable[[], bool] = lambda: True
+    place: tuple[str, int],
+    metrics: Callable[[], str],
+    is_ready: Callable[[], bool] = lambda: True,
+    status: Callable[[], dict[str, Any]] = dict,
 ) -> Iterator[int]:
     """Answer Prometheus' requests while the block runs, and, at ``/health`` and ``/ready``, probes.
 
@@ -144,6 +149,7 @@ def answering(
         place: host and port; port 0 for any.
         metrics: returns what to answer.
         is_ready: returns whether to answer ``/ready`` by 200, else by 503.
+        status: returns what ``/status`` answers besides, as JSON; nothing if there is no such page.
 
     Yields:
         The port.
@@ -155,16 +161,19 @@ def answering(
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            code, text = 404, ""
+            code, text, kind = 404, "", "text/plain; version=0.0.4; charset=utf-8"
             if path in {"/", "/metrics"}:
                 code, text = 200, metrics()
             elif path == "/health" or (path == "/ready" and is_ready()):
                 code, text = 200, "ok\n"
-            elif path == "/ready":
+            elif path == "/status" and (found := status()):
+                code, kind = 200, "application/json"
+                text = json.dumps({"ready": is_ready(), **found}, indent=2) + "\n"
+            elif path in {"/ready", "/status"} and not is_ready():
                 code, text = 503, "not ready\n"
             body = text.encode()
             self.send_response(code)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from types import FrameType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from streamvault.cli import INTERRUPTED
 from streamvault.cli.clock import command_seconds
@@ -46,6 +46,9 @@ from streamvault.common.errors import (
 )
 from streamvault.common.progress import Progress, unanswered_seconds
 from streamvault.scopes.reports import ScopeReport
+
+if TYPE_CHECKING:
+    from streamvault.serving.reports import ServerTells
 
 EXIT_CODES = {
     0: "done",
@@ -245,7 +248,7 @@ class Command:
         resumable: whether the same command resumes an interrupted run.
         importing: what lasts while the command's function imports what it calls, until `run`.
         is_ready: whether it answers, if it is a server.
-        metrics: returns the server's own metrics in the text format of Prometheus.
+        server: what it tells of itself if it is a server, once it answers.
     """
 
     as_json: bool = False
@@ -261,7 +264,7 @@ class Command:
     resumable: bool = False
     importing: ExitStack = field(default_factory=ExitStack)
     is_ready: bool = True
-    metrics: Callable[[], str] = str
+    server: ServerTells | None = None
 
     @contextmanager
     def started(self) -> Iterator[Self]:
@@ -347,14 +350,17 @@ class Command:
 
         figures = measuring.RunFigures()
         with measuring.answering(
-            self.metrics_port, lambda: figures.metrics(verb) + self.metrics(), lambda: self.is_ready
+            self.metrics_port,
+            lambda: figures.metrics(verb) + (self.server() if self.server else ""),
+            lambda: self.is_ready,
+            lambda: self.server.status() if self.server else {},
         ):
             yield measuring.MeasuredProgress(self.progress, figures)
 
     @contextmanager
-    def serving(self, metrics: Callable[[], str]) -> Iterator[None]:
-        """Be ready while the block runs, in which a server answers that has metrics of its own."""
-        self.metrics, self.is_ready = metrics, True
+    def serving(self, server: ServerTells) -> Iterator[None]:
+        """Be ready while the block runs, in which a server answers that has metrics and a status of its own."""
+        self.server, self.is_ready = server, True
         try:
             yield
         finally:

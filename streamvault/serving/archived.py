@@ -84,6 +84,7 @@ class Moment:
         indexes: fingerprint of a generation → its index.
         endless: the sealed segments that the source no longer had when their last bytes were to be archived: how many
             there were is not known, which their manifest says by an empty gap.
+        since: when it was first looked at (seconds since 1970).
     """
 
     state: ArchiveState
@@ -92,6 +93,7 @@ class Moment:
     spans: Mapping[SegmentId, Sequence[tuple[int, int, Generation]]]
     indexes: Mapping[str, IndexPages]
     endless: frozenset[SegmentId]
+    since: float = field(default_factory=time.time)
 
     @classmethod
     def of(cls, state: ArchiveState, indexes: Mapping[str, IndexPages]) -> Moment:
@@ -182,6 +184,7 @@ class ServedArchive:
         name: the stream.
         uri: the archive's URI.
         now: the archive as it was looked at last.
+        problem: why it could not be looked at again the last time; empty if it could.
         learned: how many ranges were read whole.
         looked: when the archive was looked at last (seconds since 1970); 0 if it is served as of a generation.
     """
@@ -193,7 +196,7 @@ class ServedArchive:
         self._indexes: dict[str, IndexPages] = {}
         self._learning: dict[_Key, threading.Lock] = {}
         self._lock, self._looking = threading.Lock(), threading.Lock()
-        self.learned, self._problem, self.looked = 0, "", 0.0
+        self.learned, self.problem, self.looked = 0, "", 0.0
         self.now = self._look()
 
     def page(self, now: Moment, segment: SegmentId, offset: int) -> tuple[PageKey, IndexPage | Future[IndexPage]]:
@@ -232,11 +235,11 @@ class ServedArchive:
         try:
             found = self._generation is None and self.renewed()
         except Problem as error:
-            if str(error) != self._problem:
+            if str(error) != self.problem:
                 _log.warning("%s", error)
-            self._problem = str(error)
+            self.problem = str(error)
             return False
-        self._problem = ""
+        self.problem = ""
         return found
 
     def _look(self) -> Moment:
@@ -316,7 +319,7 @@ class ServedArchive:
             raise
         self.learned += 1
         if self._cache.take(learned.known.nbytes):
-            self._cache.put(self._key(part, KNOWN), learned.known)
+            self._cache.put(self._key(part, KNOWN), learned.known, dear=True)
         self._learning.pop(self._range(part), None)
         for each, block in learned.blocks.items():
             self._cache.put(self._key(part, each), block)

@@ -39,7 +39,7 @@ Fetch = Callable[[], Any]
 
 
 class BlockCache:
-    """Blocks and other things (`Kept`) by key; the least recently used are given up. Thread-safe.
+    """Blocks and other things (`Kept`) by key; the least recently used are given up, what is dear last. Thread-safe.
 
     Args:
         limit: the budget (bytes), at least `LEAST_CACHE`. An eighth is kept for the states of reader groups; of the
@@ -47,6 +47,7 @@ class BlockCache:
             connection. So there is always room for a range that is read whole.
 
     Attributes:
+        limit: the budget without that of the states (bytes).
         fetches: how many blocks are fetched at once.
         most_of_range: most bytes of blocks that are kept of a range when it is read whole.
         state_bytes: most bytes of the states of reader groups.
@@ -57,10 +58,11 @@ class BlockCache:
 
     def __init__(self, limit: int) -> None:
         self.state_bytes = self._most_sending = self._most_asked = limit // 8
-        self._limit = limit - self.state_bytes
+        self.limit = limit - self.state_bytes
         self.most_of_range = limit // 4
         self.fetches = fetches = min(limit // 4 // FETCH_BYTES, MOST_FETCHES)
         self._held: OrderedDict[Hashable, Any] = OrderedDict()
+        self._dear: OrderedDict[Hashable, Any] = OrderedDict()
         self._coming: dict[Hashable, Future[Any]] = {}
         self._bytes = self._sending = self._asked = self.hits = self.fetched = 0
         self.fetch_seconds = 0.0
@@ -68,11 +70,17 @@ class BlockCache:
         self._freed = threading.Condition(self._lock)
         self._pool = ThreadPoolExecutor(fetches, thread_name_prefix="fetch")
 
+    @property
+    def used(self) -> int:
+        """How much of its limit is taken (bytes)."""
+        return self._bytes
+
     def held(self, key: Hashable) -> Any:
         """Return a block if it is in memory, or None."""
         with self._lock:
-            if (found := self._held.get(key)) is not None:
-                self._held.move_to_end(key)
+            kept = self._dear if key in self._dear else self._held
+            if (found := kept.get(key)) is not None:
+                kept.move_to_end(key)
                 self.hits += 1
             return found
 
@@ -118,17 +126,23 @@ class BlockCache:
             self._bytes -= size
             self._freed.notify()
 
-    def put(self, key: Hashable, block: Kept) -> None:
-        """Keep a block whose memory was taken."""
+    def put(self, key: Hashable, block: Kept, *, dear: bool = False) -> None:
+        """Keep a block whose memory was taken; with ``dear``, something small that takes a whole range to make.
+
+        All that is dear takes an eighth of the budget at most, and is given up for others only if no block is left.
+        """
         self.drop(key)
         with self._lock:
-            self._held[key] = block
+            (self._dear if dear else self._held)[key] = block
+            while dear and sum(one.nbytes for one in self._dear.values()) > self.limit // 8:
+                self._bytes -= self._dear.popitem(last=False)[1].nbytes
 
     def drop(self, key: Hashable) -> None:
         """Keep a block no longer."""
         with self._lock:
-            if (found := self._held.pop(key, None)) is not None:
-                self._bytes -= found.nbytes
+            for kept in (self._held, self._dear):
+                if (found := kept.pop(key, None)) is not None:
+                    self._bytes -= found.nbytes
 
     def answer_bytes(self, asked: int) -> int:
         """Take memory for what is sent next; return how many bytes: fewer and fewer as clients take none."""
@@ -167,9 +181,9 @@ class BlockCache:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _take(self, size: int) -> bool:
-        while self._bytes + size > self._limit and self._held:
-            self._bytes -= self._held.popitem(last=False)[1].nbytes
-        fits = self._bytes + size <= self._limit
+        while self._bytes + size > self.limit and (kept := self._held or self._dear):
+            self._bytes -= kept.popitem(last=False)[1].nbytes
+        fits = self._bytes + size <= self.limit
         self._bytes += size if fits else 0
         return fits
 

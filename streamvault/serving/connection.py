@@ -114,7 +114,7 @@ class ClientConnection:
     def _close(self, reason: str) -> None:
         if not self._reason:
             self._reason = reason
-            self._server.count("closed connection")
+            self._server.count("closed connection", reason)
             _log.warning("a client's connection is closed: %s", reason)
         self._writer.transport.abort()
 
@@ -165,7 +165,7 @@ class ClientConnection:
 
     async def _take(self, code: int, payload: bytes) -> None:
         if not wire.is_command(code):
-            self._server.count("unknown command")
+            self._server.count("unknown command", f"type {code}")
             await self._send(encode(wire.unsupported(code, payload, self._server.read_only)))
             return
         request = decode(code, payload)
@@ -243,7 +243,7 @@ class ClientConnection:
         try:
             found = await self._server.find(name)
             if not isinstance(found, StateSegment):
-                self._server.count("read only")
+                self._server.count("read only", name)
                 if isinstance(request, wire.AppendBlockEnd):
                     # any other answer makes Java's writer try again for ever; now it asks for the successors, and the
                     # controller says why there are none
@@ -281,7 +281,7 @@ class ClientConnection:
             if not isinstance(error, SegmentTruncated | NoSuchSegment):
                 _log.warning("%s", error)
             if isinstance(error, Damaged):  # clients cut what is long
-                self._server.count("damage")
+                self._server.count("damage", str(error))
                 error = Damaged(error.what, todo="Run 'streamvault check --read-data' on the archive.")
             with suppress(ConnectionError):
                 await self._send(encode(answer_to(error, request.request_id, name, offset)))

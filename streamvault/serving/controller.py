@@ -308,10 +308,10 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[type-arg]
 
     Args:
         access: who may read.
-        count: is told of each call.
+        count: is told of each call, and what is wrong with it.
     """
 
-    def __init__(self, access: Access, count: Callable[[str], None]) -> None:
+    def __init__(self, access: Access, count: Callable[[str, str], None]) -> None:
         self._access, self._count = access, count
         self._no = grpc.unary_unary_rpc_method_handler(
             lambda _, context: context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong login")
@@ -320,9 +320,9 @@ class Gate(grpc.ServerInterceptor):  # type: ignore[type-arg]
     def intercept_service(self, continuation: Any, details: Any) -> Any:
         """See the base class."""
         if not self._access.is_known(dict(details.invocation_metadata)):
-            self._count("wrong login")
+            self._count("wrong login", "")
             return self._no
         found = continuation(details)
         name = details.method.rpartition("/")[2]
-        self._count(name if name in _CALLS else "unknown call")
+        self._count(name if name in _CALLS else "unknown call", name[:100])
         return found

@@ -127,6 +127,11 @@ class LiveStream:
                 self._said = str(error)
         return grown
 
+    @property
+    def problem(self) -> str:
+        """Why nothing is read, or why the stream could not be compared with the archive the last time; else empty."""
+        return str(self._replaced or self._another or self._said)
+
     def head(self) -> StreamCut:
         """Return where the stream begins: with the archive, where that begins earlier.
 

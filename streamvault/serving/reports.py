@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import Field
 
@@ -32,6 +32,16 @@ class ServeReport(TimedReport):
     sent_bytes: int = 0
     ranges_read: int = 0
     request_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class ServerTells(Protocol):
+    """What a server that answers tells of itself."""
+
+    def __call__(self) -> str:
+        """Return its metrics in the text format of Prometheus."""
+
+    def status(self) -> dict[str, Any]:
+        """Return how it is doing, in types that JSON has."""
 
 
 class ServeOptions(Options):
@@ -92,6 +102,6 @@ class ServeArguments(ServeOptions):
         lambda _: None
     )
     answering: Annotated[
-        Callable[[Callable[[], str]], AbstractContextManager[None]],
-        Field(description="Lasts while the server answers; is given what returns its metrics."),
+        Callable[[ServerTells], AbstractContextManager[None]],
+        Field(description="Lasts while the server answers; is given what returns its metrics and its status."),
     ] = lambda _: nullcontext()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -86,6 +87,7 @@ class SegmentServer:
         cache: see above.
         read_only: what a writer is told.
         counts: what clients have asked for → how often.
+        refused: what was refused (`REFUSALS`) → when the last time (seconds since 1970), and why.
         sent: bytes of segments that were sent.
         stopping: whether it takes no more requests.
     """
@@ -108,13 +110,14 @@ class SegmentServer:
         self._connections: dict[asyncio.Task[None], ClientConnection] = {}
         self._cold: set[str] = set()
         self.counts: Counter[str] = Counter()
+        self.refused: dict[str, tuple[float, str]] = {}
         self.sent, self.stopping = 0, False
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection."""
         if len(self._connections) >= MOST_CONNECTIONS:
-            self.count("refused connection")
-            _log.warning("a client's connection is closed: there are %d others", MOST_CONNECTIONS)
+            self.count("refused connection", why := f"there are {MOST_CONNECTIONS} others")
+            _log.warning("a client's connection is closed: %s", why)
             writer.transport.abort()
             return
         task = asyncio.current_task()
@@ -137,9 +140,11 @@ class SegmentServer:
         """How many reads wait."""
         return sum(client.waiting for client in list(self._connections.values()))
 
-    def count(self, what: str) -> None:
-        """Count a request."""
+    def count(self, what: str, why: str = "") -> None:
+        """Count a request, or what was refused, and why."""
         self.counts[what] += 1
+        if what in REFUSALS:
+            self.refused[what] = time.time(), why
 
     async def in_thread(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call what waits for a store."""

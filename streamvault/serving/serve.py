@@ -11,6 +11,7 @@ from typing import cast
 
 from streamvault.common.errors import Absent, Usage
 from streamvault.common.options import load_file, verb
+from streamvault.common.processes import give_back_large_buffers
 from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import BlockCache
@@ -51,8 +52,8 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
         login: a file with ``USER:PASSWORD``, which readers must give; None for no login.
         token_lifetime: how long a token for the segment store holds (seconds).
         ready: receives the report when the server answers.
-        answering: is given what returns the metrics (the text format of Prometheus); its result lasts while the server
-            answers.
+        answering: is given what returns the metrics (the text format of Prometheus) when called, and by its method
+            `status` how the server is doing; its result lasts while the server answers.
 
     Returns:
         What was served, at the end.
@@ -71,6 +72,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
     login = "" if options.login is None else load_file(str(options.login), "--login").strip()
     if options.login is not None and ":" not in login:
         raise Usage("the file has no USER:PASSWORD", where=f"--login {options.login}")
+    give_back_large_buffers()  # before there are threads, which get heaps of their own
     with ExitStack() as stack:
         cache = BlockCache(options.cache)
         stack.callback(cache.close)
@@ -98,8 +100,8 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
             )
         )
         report = ServeReport(uri=server.uri, served=tuple(sorted(map(str, served))))
-        figures = ServerFigures(server.segments, cache, found)
-        with suppress(KeyboardInterrupt), options.answering(figures.text):
+        figures = ServerFigures(server.segments, cache, found, live)
+        with suppress(KeyboardInterrupt), options.answering(figures):
             options.ready(report)
             _wait(options.lasting)
         return replace(

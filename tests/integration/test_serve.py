@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,15 +16,18 @@ from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import LEAST_CACHE, BlockCache
 from streamvault.serving.embedded import embedded_pravega
 from streamvault.serving.root import open_groups
-from streamvault.serving.server import listening
-from streamvault.streamstore.model import StreamName
+from streamvault.serving.server import Listening, listening
+from streamvault.streamstore.model import SegmentId, StreamName
 from testkit.servers.java_client import JavaClient
 from testkit.servers.pravega import PravegaServer
-from testkit.small_archives import NAME, Vault
+from testkit.servers.pravega_java import pravega_jars
+from testkit.small_archives import NAME, Vault, archive_of, data_keys, objects_of, replace_object
 from testkit.streams import digest_of, make_stream
 from tests.integration.conftest import Site
 
 LAYOUTS: list[dict[str, Any]] = [{"layout": "events"}, {"layout": "chunks"}, {"layout": "chunks", "compress": "zstd"}]
+
+SEGMENT = SegmentId(0, 0)
 
 AT_ONCE = 4
 """Java clients that run at the same time; each waits for most of its seconds."""
@@ -100,3 +105,60 @@ def test_a_java_reader_group_goes_on_at_another_server(
     assert sorted(line.rpartition(" ")[2] for line in read) == sorted(f"text-{n}" for n in range(150) for _ in "ab")
     assert len(set(read)) == 300  # each line begins with the event's pointer
     assert len(list(groups._store.list(""))) == 1  # what is left of a group
+
+
+TEXTS = [f"text-{number:03} ".encode() * 50 for number in range(100)]
+
+
+def spoil(vault: Vault, key: str, damage: str) -> int:
+    """Change a byte of an object, or remove it; return where the range that it is of begins."""
+    data = bytearray(objects_of(vault.root).get(key))
+    data[len(data) // 2] ^= 1
+    replace_object(vault.root, key, bytes(data) if damage == "changed" else None)
+    at = int(key.rpartition("/")[2].partition("-")[0])
+    return next(row.start for _, row in archive_of(vault.root).history().ranges(SEGMENT) if at < row.end)
+
+
+@pytest.mark.pravega
+@pytest.mark.late
+def test_java_is_not_handed_what_is_damaged_and_its_error_says_what_to_do(
+    java_client: JavaClient, tmp_path: Path
+) -> None:
+    """It tries again for about two minutes; the readers do so beside each other."""
+    with ThreadPoolExecutor(AT_ONCE) as pool, ExitStack() as stack:
+
+        def begin(layout: Any, compress: Any, damage: str) -> tuple[Vault, ServedArchive, Listening, int, Any]:
+            vault = Vault(tmp_path / f"{layout}{compress}{damage}")
+            vault.create()
+            vault.add(*TEXTS)
+            vault.export(layout, compress)
+            keys = data_keys(vault.root)
+            end = spoil(vault, keys[len(keys) // 2], damage) if damage else vault.tail()[SEGMENT]
+            cache = BlockCache(LEAST_CACHE)
+            stack.callback(cache.close)
+            archive = ServedArchive(vault.archive, cache)
+            server = stack.enter_context(listening({archive.name: archive}, cache, every=0.2))
+            at: Any = SimpleNamespace(uri=server.uri, certificates=None, accounts=(), classpath=f"{pravega_jars()}/*")
+            return vault, archive, server, end, pool.submit(java_client.run, "Damaged", at, NAME, timeout=800)
+
+        begun = [begin("events", "", "missing"), begin("chunks", "zstd", "changed"), begin("chunks", "", "")]
+        vault, archive, server, end, run = begun[-1]
+        while server.segments.sent < 2 * end:  # two readers; the group's then waits at the end
+            assert not run.done(), run.result()
+            time.sleep(0.1)
+        with archive._looking:  # what comes is damaged before the server sees it
+            before = set(data_keys(vault.root))
+            vault.add(*TEXTS)
+            vault.export("chunks")
+            assert spoil(vault, min(set(data_keys(vault.root)) - before), "changed") == end
+        for vault, _, _, end, run in begun:
+            printed = run.result()
+            intact = [text.decode() for at, text in vault.events() if at.offset < end]
+            assert 10 < len(intact) <= len(TEXTS)
+            for who in ("group", "batch"):
+                *texts, raised = [line.partition(" ")[2] for line in printed if line.startswith(who)]
+                assert texts == intact
+                if who == "batch" and len(texts) == len(TEXTS):  # it reads to where the end was when it began
+                    assert raised == "raised nothing"
+                else:
+                    assert "Run 'streamvault check --read-data' on the archive" in raised

@@ -22,8 +22,11 @@ import pytest
 from streamvault.cli import main
 from streamvault.cli.measuring import answering
 from streamvault.cli.running import Command
+from streamvault.common.errors import Failed
+from streamvault.common.units import now_utc, parse_moment
 from streamvault.serving import archived, segments
 from streamvault.serving.archived import ServedArchive
+from streamvault.serving.cache import LEAST_CACHE
 from streamvault.serving.figures import METRICS, ServerFigures
 from streamvault.serving.segments import REFUSALS, SegmentServer
 from streamvault.streamstore.errors import RequestFailed
@@ -49,7 +52,7 @@ def values(text: str) -> dict[str, float]:
 
 
 def metrics_of(served: Served) -> dict[str, float]:
-    found = ServerFigures(served.segments, served.segments.cache, [served.archive]).text()
+    found = ServerFigures(served.segments, served.segments.cache, [served.archive])()
     return {name.removeprefix("streamvault_serve_"): value for name, value in values(found).items()}
 
 
@@ -80,6 +83,69 @@ def test_damage_is_counted(small: Vault) -> None:
         assert metrics_of(served)['refusals_total{reason="damage"}'] >= 1
 
 
+def status_of(served: Served) -> dict[str, Any]:
+    status = ServerFigures(served.segments, served.segments.cache, [served.archive]).status()
+    return dict(json.loads(json.dumps(status)))
+
+
+def test_status_says_what_is_served_since_when_and_how_full_the_memory_is(small: Vault) -> None:
+    began = now_utc()
+    with serving(small.archive) as served:
+        (first,) = status_of(served)["streams"]
+        assert (first["stream"], first["archive"], first["generation"]) == (str(NAME), small.archive, 1)
+        assert parse_moment(first["created"], "") <= began <= parse_moment(first["since"], "") <= now_utc()
+        small.add(b"three")
+        small.export("chunks")
+        assert served.archive.renewed()
+        found = status_of(served)
+        (second,) = found["streams"]
+        assert (second["generation"], second["problem"], second["over"]) == (2, "", None)
+        assert parse_moment(second["since"], "") > parse_moment(first["since"], "")
+        assert parse_moment(second["looked"], "") >= parse_moment(first["looked"], "")
+        assert served.store.read_bytes(NAME, SEGMENT, 8, 11) == b"one"
+        after = status_of(served)
+        assert after["cache_bytes"] > found["cache_bytes"]
+        assert after["cache_bytes"] < after["cache_limit_bytes"] == LEAST_CACHE * 7 // 8
+        assert (after["sent_bytes"], after["refusals"]) == (3, {})
+
+
+def test_status_says_why_an_archive_cannot_be_read_any_more(small: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(small.archive) as served:
+        look = served.archive._look
+
+        def fails() -> None:
+            raise Failed("the archive was deleted")
+
+        monkeypatch.setattr(served.archive, "_look", fails)
+        served.archive.refresh()
+        assert status_of(served)["streams"][0]["problem"] == "the archive was deleted"
+        monkeypatch.setattr(served.archive, "_look", look)
+        served.archive.refresh()
+        assert status_of(served)["streams"][0]["problem"] == ""
+
+
+def test_status_names_what_was_damaged_last_and_when(small: Vault) -> None:
+    (key,) = data_keys(small.root)
+    replace_object(small.root, key, None)
+    began = now_utc()
+    with serving(small.archive) as served:
+        for count in (1, 2):
+            with pytest.raises(RequestFailed):
+                served.store.read_bytes(NAME, SEGMENT, 8, 11)
+            found = status_of(served)["refusals"]["damage"]
+            assert found["count"] == count
+            assert began <= parse_moment(found["last"], "") <= now_utc()
+            assert key.rpartition("/")[2] in found["why"]
+
+
+def test_page_names_the_fields_of_the_status(small: Vault) -> None:
+    with serving(small.archive) as served:
+        found = status_of(served)
+    _, _, section = PAGE.partition("## Status of `serve`")
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(cells))) == {"ready", *found, *found["streams"][0]}
+
+
 def test_page_names_the_metrics_and_the_reasons_of_refusals() -> None:
     assert set(re.findall(r"\bstreamvault_serve_(\w+)", PAGE)) == METRICS.keys()
     (row,) = re.findall(r"^\| `streamvault_serve_refusals_total` \|(.*)\|$", PAGE, re.MULTILINE)
@@ -89,7 +155,7 @@ def test_page_names_the_metrics_and_the_reasons_of_refusals() -> None:
 def test_a_server_is_ready_while_it_answers(
     small: Vault, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    seen: list[tuple[str, int, int]] = []
+    seen: list[tuple[Any, ...]] = []
     ports: list[int] = []
 
     @contextmanager
@@ -102,7 +168,7 @@ def test_a_server_is_ready_while_it_answers(
         real: Callable[..., Any] = getattr(kind, name)
 
         def watched(*given: Any, **more: Any) -> Any:
-            seen.append((name, probe(ports[0], "ready"), probe(ports[0], "health")))
+            seen.append((name, *(probe(ports[0], page) for page in ("ready", "health", "status"))))
             return real(*given, **more)
 
         monkeypatch.setattr(kind, name, watched)
@@ -114,13 +180,13 @@ def test_a_server_is_ready_while_it_answers(
 
     def write(self: Command, *given: Any) -> None:
         if self.is_ready:
-            seen.append(("write", probe(ports[0], "ready"), probe(ports[0], "health")))
+            seen.append(("write", *(probe(ports[0], page) for page in ("ready", "health", "status"))))
         real(self, *given)
 
     monkeypatch.setattr(Command, "write", write)
     words = ["serve", small.archive, "--listen", "0", "--for", "1s", "--metrics-port", "0", "--json"]
     assert main(words) == 0, capfd.readouterr().err
-    assert seen == [("_look", 503, 200), ("write", 200, 200), ("close", 503, 200)]
+    assert seen == [("_look", 503, 200, 503), ("write", 200, 200, 200), ("close", 503, 200, 200)]
 
 
 def probe(port: int, path: str) -> int:
@@ -150,6 +216,11 @@ def test_a_process_that_is_told_to_stop_ends_well(on_disk: Vault) -> None:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
                 found = values(answer.read().decode())
             assert found["streamvault_serve_sent_bytes_total"] == 3
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=20) as answer:
+                status = json.load(answer)
+                assert answer.headers["Content-Type"] == "application/json"
+            assert (status["ready"], status["sent_bytes"]) == (True, 3)
+            assert [one["generation"] for one in status["streams"]] == [1]
             assert found['streamvault_run_warnings_total{verb="serve"}'] == 0
             run.send_signal(signal.SIGTERM)
             assert json.loads(run.stdout.readline())["sent_bytes"] == 3

@@ -15,6 +15,7 @@ from streamvault import delete_archive, export_stream
 from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.serving import live
 from streamvault.serving.embedded import EmbeddedPravega, embedded_pravega
+from streamvault.serving.figures import ServerFigures
 from streamvault.serving.serve import serve_archives
 from streamvault.streamstore.errors import InvalidName, NoSuchSegment, RequestFailed, SegmentTruncated
 from streamvault.streamstore.model import KeyRange, SegmentId, SegmentInfo, StreamCut, StreamName
@@ -302,6 +303,10 @@ def test_a_segment_that_is_not_as_it_was_is_of_another_stream(
             answer = served.ask(request)
             assert isinstance(answer, wire.ErrorMessage)
             assert "is not the one" in answer.message
+        figures = ServerFigures(served.segments, served.segments.cache, [served.archive], served.segments._live)
+        (stream,) = figures.status()["streams"]
+        assert stream["over"] == begun.stream
+        assert "is not the one" in stream["problem"]
 
 
 def test_a_segment_that_seemed_to_be_gone_is_read_again(begun: Site, monkeypatch: pytest.MonkeyPatch) -> None:

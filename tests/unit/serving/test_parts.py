@@ -163,10 +163,43 @@ def test_what_replaces_a_block_gives_its_memory_back() -> None:
     cache.close()
 
 
+def test_what_is_dear_is_given_up_last_and_takes_an_eighth_at_most() -> None:
+    cache = BlockCache(LEAST_CACHE)
+    size, most = 1 << 20, cache.limit // 8 // (1 << 20)
+    for number in range(most + 2):
+        assert cache.take(size)
+        cache.put(("dear", number), memoryview(bytes(size)), dear=True)
+    assert [number for number in range(most + 2) if cache.held(("dear", number))] == list(range(2, most + 2))
+    assert cache.used == most * size
+    for number in range(cache.limit // size + 5):  # blocks take memory from blocks
+        assert cache.take(size)
+        cache.put(number, memoryview(bytes(size)))
+    assert all(cache.held(("dear", number)) for number in range(2, most + 2))
+    assert cache.take(cache.limit - size)  # and what waits for memory gets all
+    assert not any(cache.held(("dear", number)) for number in range(2, most + 1))
+    cache.drop(("dear", most + 1))
+    assert cache.used == cache.limit - size
+    cache.close()
+
+
+@pytest.mark.parametrize("layout", ["events", "chunks"])
+def test_a_range_is_read_whole_once_however_many_blocks_are_read_meanwhile(vault: Vault, layout: Any) -> None:
+    vault.export(layout)
+    cache = BlockCache(LEAST_CACHE)
+    served = ServedArchive(vault.archive, cache, whole=True)
+    for _ in range(3):
+        assert served.begin(spot_of(served, SegmentId(0, 0), 0)).result(10)
+        for number in range(2 * cache.limit // (4 << 20)):
+            assert cache.take(4 << 20)
+            cache.put(number, memoryview(bytes(4 << 20)))
+    assert served.learned == 1
+    cache.close()
+
+
 def test_memory_is_taken_from_others_and_never_beyond_the_limit() -> None:
     cache = BlockCache(LEAST_CACHE)
     size = 4 << 20
-    room = cache._limit // size
+    room = cache.limit // size
     for number in range(room):
         assert cache.take(size)
         cache.put(number, memoryview(bytes(size)))

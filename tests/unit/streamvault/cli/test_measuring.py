@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 
 import pytest
@@ -71,6 +72,8 @@ def test_prometheus_is_answered_while_the_command_runs(tmp_path: Path) -> None:
             text = answer.read().decode()
         with pytest.raises(HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/other", timeout=60)
+        with pytest.raises(HTTPError, match="404"):  # of servers only
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60)
         with pytest.raises(Failed, match="cannot listen there"), answering(("127.0.0.1", port), str):
             pass
     # it was exported, and then verified
@@ -95,8 +98,8 @@ def test_a_command_listens_while_it_runs(
     seen: list[str] = []
 
     @contextmanager
-    def listening(place: tuple[str, int], metrics: Callable[[], str], is_ready: Callable[[], bool]) -> Iterator[int]:
-        with answering(place, metrics, is_ready) as port:
+    def listening(place: tuple[str, int], metrics: Callable[[], str], *given: Any) -> Iterator[int]:
+        with answering(place, metrics, *given) as port:
             yield port
             seen.append(metrics())
 
