@@ -34,7 +34,8 @@ def broken(page: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    folders = ("docs", "examples", "spec")
+    pages = [*ROOT.glob("*.md"), *(page for folder in folders for page in (ROOT / folder).rglob("*.md"))]
     wrong = [link for page in sorted(pages) for link in broken(page)]
     print(*wrong, sep="\n")
     sys.exit(bool(wrong))

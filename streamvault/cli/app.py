@@ -241,7 +241,10 @@ def program(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Archive Pravega streams to S3 and restore them: every event, once, in order, under the same event pointer."""
+    """Archive Pravega streams to S3 and restore them: every event, once, in order, under the same event pointer.
+
+    The documentation, the examples and the format's specification are in share/doc/streamvault of the environment.
+    """
 
 
 def run_app(arguments: list[str] | None = None) -> int:

@@ -43,8 +43,9 @@ from streamvault.inspect.write import check_packages, write_report
 from streamvault.lake.handoff import write_table
 from streamvault.layouts.keys import event_key
 from streamvault.manifests.verbs.check import check_archive
+from streamvault.runner.java import java_home
 from streamvault.runner.opening import open_runner
-from streamvault.runner.runner import Master
+from streamvault.runner.runner import Master, NoJava
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import EventPointer, KeyRange, Scaling, SegmentId, StreamConfiguration, StreamName
@@ -52,6 +53,8 @@ from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 
 HOST = "127.0.0.1"
+
+_log = logging.getLogger(__name__)
 
 _FOREIGN = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ENDPOINT_URL_S3")
 """Settings of the user's account, which must not interfere."""
@@ -380,7 +383,7 @@ class _Tour:
             show(f"{count_text(found.ranges, 'range')} read, every digest matches")
 
     def write_table(self) -> None:
-        """Write a table of the archive and query it."""
+        """Write a table of the archive and query it, unless Spark was not asked for and has no Java."""
         with self._step("hand it off as a table") as show:
             made = write_table(CHUNKS, table="orders", format="parquet", decode="json", root=self._local, **self._how)
             _require(made.events == self._events, "the table has a row for each event")
@@ -388,6 +391,12 @@ class _Tour:
         master = Master.parse(self._how["master"])
         if master.kind == "inline":
             return
+        if master.is_auto:
+            try:
+                java_home()
+            except NoJava as problem:
+                _log.warning("the query in SQL, which needs Spark, was left out: %s", problem)
+                return
         with self._step("query it with SQL") as show:
             from pyspark.sql import SparkSession  # noqa: PLC0415  (Spark is imported only where it is used)
 

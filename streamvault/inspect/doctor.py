@@ -21,6 +21,7 @@ from streamvault.objectstore.probe import ProbedServer, probe_folder, probe_serv
 from streamvault.objectstore.store import ObjectStore, ObjectStoreUnavailable
 from streamvault.objectstore.uri import RootAddress
 from streamvault.runner.java import java_home, java_version
+from streamvault.runner.runner import Master, NoJava
 from streamvault.streamstore.errors import NoSuchStream, StreamStoreUnavailable
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import StoreAddress, parse_stream
@@ -282,7 +283,13 @@ def _spark() -> str:
 
 
 def _java() -> str:
-    home = java_home()
+    try:
+        home = java_home()
+    except NoJava as problem:
+        master = Master.parse("auto")
+        if master.kind == "inline" or master.is_auto:
+            raise _NotChecked(f"{problem.what}; only Spark needs one, and commands run without it") from None
+        raise
     if not (found := java_version(home)):
         raise Failed("the Java runtime does not run", where=str(home), todo="Set JAVA_HOME to another one.")
     return f"Java {found}: {home}"

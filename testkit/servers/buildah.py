@@ -79,6 +79,10 @@ class Buildah:
         """A new container of an image."""
         return self._tool("from", "--pull-never", image)
 
+    def copy(self, file: Path, container: str, folder: str) -> None:
+        """Put a file into a folder of a container, readable for all."""
+        self._tool("copy", "--chmod", "644", container, str(file), f"{folder}/")
+
     def run(self, container: str, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command in a container as the image's user; the image's entry point has no part in it."""
         return self._call("run", "--isolation", "chroot", "--network", "host", container, *command)

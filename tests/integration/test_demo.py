@@ -14,6 +14,7 @@ from streamvault.cli import main
 from streamvault.cli.demo import _show
 from streamvault.cli.output import Results
 from streamvault.demo.report import DemoReport
+from streamvault.runner.runner import NoJava
 
 EVENTS = 1_500
 """Fewer events than by default, and without Spark: bin/demo runs in CI too."""
@@ -83,3 +84,17 @@ def test_demo_passes_and_keeps_its_files_on_request(tmp_path: Path, capfd: pytes
     # and an existing folder is never changed
     assert main(["demo", "--keep", str(kept)]) == 4
     assert capfd.readouterr().err == (f"streamvault: the folder for the demo is not empty: {kept}. Use a new folder.\n")
+
+
+def test_demo_without_java_leaves_the_query_out(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_java() -> Path:
+        raise NoJava("no Java runtime", todo="Install one.")
+
+    monkeypatch.setattr("streamvault.demo.tour.java_home", no_java)
+    monkeypatch.setenv("STREAMVAULT_MASTER", "auto")
+    assert main(["demo", "--events", "50", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["proofs"][-1]["step"] == "hand it off as a table"
+    assert "the query in SQL, which needs Spark, was left out: no Java runtime. Install one.\n" in err

@@ -1,4 +1,7 @@
-"""The wheel, installed beside packages of a user's own that are called common, exporter, importer, lake and dags."""
+"""The wheel: what is in it, beside packages of a user's own, and on a machine that has nothing but Python.
+
+The image, and the scripts of bin/ where there is no uv.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,20 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
 from bin.pages.cli import man_pages
-from testkit.servers.buildah import Buildah
+from testkit.servers.buildah import BASE, Buildah
 from testkit.servers.spark_cluster import python_without_the_project
+from tests.pages import FENCED, blocks
 
 ROOT = Path(__file__).parents[2]
 OFTEN_USED = ("common", "dags", "exporter", "importer", "lake", "layouts", "manifests", "rotation")
@@ -83,6 +89,9 @@ def test_wheel_and_sdist_have_one_package_and_those_by_which_spark_finds_it(buil
     (image,) = built.glob("*-image.tar.gz")
     with tarfile.open(image) as archive:
         sent = {name.split("/")[0] for name in archive.getnames()}
+        assert {"Dockerfile", "examples/compose/compose.yaml", "examples/compose/airflow.Dockerfile"} <= {
+            *archive.getnames()
+        }, "compose builds its images of it"
     let_through = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert sent == let_through | {".dockerignore", "Dockerfile"}
     (sdist,) = set(built.glob("*.tar.gz")) - {image}
@@ -91,6 +100,27 @@ def test_wheel_and_sdist_have_one_package_and_those_by_which_spark_finds_it(buil
         tops = {name.split("/")[1] for name in archive.getnames()}
     assert links == []
     assert not tops & {"exporter", "importer", "manifests", "dags", "tests"}
+
+
+NAMED = re.compile(r"(?<![\w/.-])(?:docs|examples|spec)/[\w./*-]*\w")
+"""Files that a page names by their place in the repository."""
+
+
+def test_pages_in_the_wheel_have_all_that_they_link_to_and_name(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(tmp_path)
+    (installed,) = tmp_path.glob("*.data/data/share/doc/streamvault")
+    (installed / "bin").mkdir()
+    shutil.copy(ROOT / "bin" / "links.py", installed / "bin")
+    done = subprocess.run([sys.executable, installed / "bin" / "links.py"], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.returncode) == ("", 0)
+    for_users = {"README.md", "SECURITY.md", "docs/guide", "docs/runbooks", "docs/tutorial", "docs/reference", "spec"}
+    for page in sorted(installed.rglob("*.md")):
+        name = page.relative_to(installed).as_posix()
+        if name in for_users or name.rpartition("/")[0] in for_users:
+            missing = [named for named in NAMED.findall(page.read_text()) if not list(installed.glob(named))]
+            assert missing == [], name
 
 
 def test_release_lists_what_it_brings_and_its_digests(built: Path) -> None:
@@ -205,6 +235,48 @@ def test_image_is_built_and_works_as_its_user(buildah: Buildah) -> None:
         assert report(*command)["events"] == EVENTS, command
     megabytes = int(run("du", "-sm", "/opt/streamvault").split()[0])
     assert megabytes < 1200, "the image has grown: look at what bin/image leaves in"
+
+
+# --- a machine with Python 3.11 and nothing else
+
+
+def steady(text: str) -> str:
+    """The text without what differs from run to run: times and digests."""
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ|[0-9a-f]{64}|\d[\d.]* s\b", "…", text)
+
+
+@pytest.mark.long  # two minutes, most of them for what it installs
+@pytest.mark.timeout(1200)
+def test_bare_machine_gets_from_the_wheel_to_an_archive(built: Path, buildah: Buildah) -> None:
+    """An ordinary user types what README.md says, from the installation to the end of the tour, and sees what it shows.
+
+    With ``pytest -s``, the seconds after each command are shown.
+    """
+    readme = (ROOT / "README.md").read_text()
+    _, install = (block.lines for block in blocks(readme) if block.section == "Install")
+    demo = "streamvault demo --keep ~/tour"
+    assert f"`{demo}`" in readme
+    tour = readme.partition("\n## A tour\n")[2].partition("\n## ")[0]
+    outputs = [found["text"] for found in FENCED.finditer(tour) if (found["text"] or "").startswith("$ ")]
+    shown = [line for block in blocks(readme) if block.section == "A tour" for line in block.lines]
+    report = ("pip install --quiet 'streamvault[report]'", "streamvault report ~/tour/vault/demo/orders -o page.html")
+    script = "cd && set -e\n" + "".join(
+        f"echo {quote(f'$ {line}')}\n{line}\necho $SECONDS s: {quote(line)} >&2\n"
+        for line in (*install, demo, *shown, *report)
+    )
+    container = buildah.container(BASE)
+    (wheel,) = built.glob("*.whl")
+    buildah.copy(wheel, container, "/home/ann")
+    for command in (
+        ("useradd", "--home-dir", "/home/ann", "--shell", "/bin/bash", "ann"),
+        ("chown", "ann", "/home/ann"),
+    ):
+        assert buildah.run(container, *command).returncode == 0
+    assert buildah.run(container, "sh", "-c", "command -v java || command -v pip || command -v uv").returncode != 0
+    done = buildah.run(container, "su", "ann", "--command", script)
+    print(*re.findall(r"^\d+ s: .*$", done.stderr, re.MULTILINE), sep="\n")
+    assert done.returncode == 0, done.stdout
+    assert steady("".join(outputs)) in steady(done.stdout)
 
 
 # --- the scripts of bin/ on a machine without uv

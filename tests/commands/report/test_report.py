@@ -28,6 +28,7 @@ from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.folder import FolderStore
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AccessDenied, ObjectInfo
+from streamvault.runner.runner import NoJava
 from streamvault.streamstore.model import StreamConfiguration
 from testkit.servers.s3 import S3Server
 from testkit.small_archives import NAME, Vault, a_root, a_vault, objects_of
@@ -266,6 +267,23 @@ def test_without_a_root_the_object_store_is_left_out(set_up: Vault) -> None:
     report = check_setup(set_up.uri(), time_limit=PATIENT)
     assert report.passed
     assert {results(report)[name] for name in ROOT_CHECKS} == {"not checked"}
+
+
+@pytest.mark.parametrize(
+    ("master", "verdict"), [("", "not checked"), ("inline", "not checked"), ("local[2]", "failed")]
+)
+def test_java_is_missed_only_where_spark_was_asked_for(
+    set_up: Vault, master: str, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_java() -> Path:
+        raise NoJava("no Java runtime", todo="Install one.")
+
+    monkeypatch.setattr(doctor, "java_home", no_java)
+    monkeypatch.setenv("STREAMVAULT_MASTER", master)
+    report = check_setup(set_up.uri(), time_limit=PATIENT)
+    assert results(report)["Java"] == verdict
+    assert report.passed == (verdict != "failed")
+    assert "no Java runtime" in told(report, "Java")
 
 
 def test_lines_and_exit_code(set_up: Vault, ran: Ran) -> None:
