@@ -203,6 +203,7 @@ class FileTask:
         ranges: the file's ranges, in order.
         options: the table's options.
         schemas: those of the events' group in a Schema Registry.
+        file_id: that of the plan, see `TablePlan`.
     """
 
     source: EventSource
@@ -211,11 +212,13 @@ class FileTask:
     ranges: tuple[TableRange, ...]
     options: TableOptions
     schemas: SchemaGroup | None = None
+    file_id: str = ""
 
     @property
     def key(self) -> str:
-        """The file's key below the root; it depends only on the generation and the first range."""
-        return self.folder.prefix + table_file_key(self.generation, self.ranges[0].segment, self.ranges[0].start)
+        """The file's key below the root; it depends only on the plan and the first range."""
+        first = self.ranges[0]
+        return self.folder.prefix + table_file_key(self.generation, first.segment, first.start, self.file_id)
 
     @property
     def size(self) -> int:
