@@ -106,6 +106,7 @@ def tasks_of(resolved: ResolvedTable, plan: TablePlan) -> list[FileTask]:
             source=resolved.origin.source,
             folder=resolved.place.folder,
             generation=plan.generation,
+            created=plan.manifest.created,
             ranges=ranges,
             options=plan.options(resolved.place.options),
             schemas=schemas,

@@ -155,7 +155,9 @@ def test_a_table_without_an_event_time_is_compacted_across_handoffs(
         assert lake.hand_off().registered == (number,)
     assert trino.query(f"SELECT count(*) FROM {of_files}") == [[8]]
     trino.query(OF_TRINO[0].format(table))
-    assert trino.query(f"SELECT count(*) FROM {of_files}") == [[1]], "what eight handoffs added is in one file"
+    days = trino.query(f"SELECT count(DISTINCT generation_day) FROM {table}")
+    assert days in ([[1]], [[2]]), "a test may begin before midnight"
+    assert trino.query(f"SELECT count(*) FROM {of_files}") == days, "what eight handoffs added is in one file a day"
     assert lake.hand_off_nothing_new().unchanged
     assert lake.hand_off().registered == (9,)
     trino.query(OF_TRINO[0].format(table))
