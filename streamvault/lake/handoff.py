@@ -106,9 +106,11 @@ def tasks_of(resolved: ResolvedTable, plan: TablePlan) -> list[FileTask]:
             source=resolved.origin.source,
             folder=resolved.place.folder,
             generation=plan.generation,
+            created=plan.manifest.created,
             ranges=ranges,
             options=plan.options(resolved.place.options),
             schemas=schemas,
+            file_id=plan.file_id,
         )
         for ranges in files_of(resolved.origin.ranges(plan), resolved.place.options.target_size)
     ]
@@ -223,6 +225,8 @@ def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOpt
         options = grown(options, resolved.wanted)
         if plan is not None and options != resolved.place.options:
             plan = plan.decoded_as(options)  # once recorded, it holds for every run
+        if plan is not None and options.kind == "iceberg":
+            plan = plan.with_file_id()
     if plan is None:
         return None
     origin.check(plan, table.uri)
@@ -304,7 +308,7 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         done, start_seconds = HandoffTotals(), 0.0
         probed: tuple[str, ...] = ()
         if todo is not None:
-            begin_table(place)
+            begin_table(place, todo)
             # an archive's own root was probed when the archive was created
             if options.root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
 from streamvault.common.errors import Conflict, Damaged
-from streamvault.lake.plan import files_of, options_after, published_plan
-from streamvault.lake.table import TableOptions, find_options, fix_options
+from streamvault.lake.plan import TablePlan, files_of, find_plan, options_after, published_plan
+from streamvault.lake.table import TableOptions, fix_options
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import PlaceAddress, table_data, table_file_key, table_files
 from streamvault.layouts.table import NotDescribed, read_facts
@@ -70,11 +70,11 @@ class TablePlace:
             Damaged: a file is missing in the table's folder.
         """
         archive, manifest = self.archive, generation.manifest
-        planned = files_of(published_plan(archive, manifest).planned(), self.options.target_size)
+        plan = published_plan(archive, manifest)
         begins = {segment: [row.start for row in rows] for segment, rows in generation.rows.items()}
         keys = [
-            table_file_key(manifest.generation, ranges[0].segment, ranges[0].start)
-            for ranges in planned
+            table_file_key(plan.generation, ranges[0].segment, ranges[0].start, plan.file_id)
+            for ranges in files_of(plan.planned(), self.options.target_size)
             if any(_has_any(begins.get(one.segment, ()), one.start, one.end) for one in ranges)
         ]
         folder = self.folder.prefix
@@ -120,21 +120,26 @@ def _has_any(numbers: Sequence[int], low: int, high: int) -> bool:
     return bisect_left(numbers, low) < bisect_left(numbers, high)
 
 
-def begin_table(place: TablePlace) -> None:
+def begin_table(place: TablePlace, todo: TablePlan) -> None:
     """Record the table's options, create-only, before any file is written.
+
+    Args:
+        place: the table.
+        todo: the plan that is carried out first.
 
     Raises:
         Conflict: the table was created with other options, or it has files but no records.
     """
-    options, archive = place.options, place.archive
+    archive = place.archive
     if (
-        find_options(archive) is None
+        not todo.after
+        and find_plan(archive, 0) is None
         and any(name.startswith("generation=") for name in archive.store.folders(place.folder.prefix))
-        and find_options(archive) is None  # else another run has created it in the meantime
+        and find_plan(archive, 0) is None  # else another run has begun it in the meantime
     ):
         raise Conflict(
             "the folder has files of a table, but the table's records are missing",
             where=place.location,
             todo=f"Restore {archive.uri} from a backup, or create another table (--table NAME).",
         )
-    fix_options(archive, options)
+    fix_options(archive, place.options)

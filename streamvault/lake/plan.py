@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Literal
+from uuid import uuid4
 
 from pydantic import Field
 
@@ -39,14 +40,27 @@ class TablePlan(File):
         ranges: full segment name → start and end of each of its ranges, in order.
         events: total number of events; None if it is known only after reading.
         decoding: how its events become columns; None if that has not changed since the table was begun.
+        file_id: with what the names of its files end, so that no other plan's files, of this table or any, have them;
+            empty for a table in Hive's format, and for plans of earlier releases.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 1
     after: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
     manifest: Manifest
     ranges: Mapping[SegmentName, tuple[tuple[Offset, Offset], ...]]
     events: Count | None
     decoding: Decoding | None = None
+    file_id: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
+
+    def with_file_id(self) -> TablePlan:
+        """Return the plan with a new id for its files; an earlier release, which would name them otherwise, rejects it.
+
+        Query engines take a file of an Iceberg table to be what it always was, and keep it by its path. So a path must
+        not be used again, not even by a table that is made where another was removed. Tables in Hive's format do
+        without: engines also compare when a file was changed, and a partition has all files of its folder, so a late
+        task of a table that was removed must not find a name that is free.
+        """
+        return self.model_copy(update={"format": 2, "file_id": uuid4().hex})
 
     def options(self, begun: TableOptions) -> TableOptions:
         """Return the table's options for the generation's files, given those that the table was begun with."""

@@ -270,7 +270,9 @@ def _options(
         field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
     else:
         field, unit = _event_time(given.event_time, columns)
+    has_day = found.generation_day if found else kind == "iceberg" and not field
     options = TableOptions(
+        format=2 if has_day else 1,
         scope=origin.stream.scope,
         stream=origin.stream.stream,
         origin=origin.kind,
@@ -285,6 +287,7 @@ def _options(
         event_time=field,
         event_time_unit=unit,
         target_size=target_size,
+        generation_day=has_day,
     )
     parser_of(options)  # raises here rather than in a task
     if found is None and decode != "none":

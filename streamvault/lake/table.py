@@ -270,14 +270,14 @@ def _split(text: str) -> list[str]:
 TimeUnit = Literal["s", "ms", "us", "ns"]
 OriginKind = Literal["archive", "stream"]
 
-GENERATION, EVENT_TIME = "generation", "event_time"
+GENERATION, GENERATION_DAY, EVENT_TIME = "generation", "generation_day", "event_time"
 MAX_TEXT = 300
 """Maximum characters of a recorded error."""
 
 _OF_ICEBERG = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
 """Names that Spark rejects in an Iceberg table."""
 
-_RESERVED = frozenset({*EVENT_SCHEMA.names, GENERATION, ERROR, EVENT_TIME, *_OF_ICEBERG})
+_RESERVED = frozenset({*EVENT_SCHEMA.names, GENERATION, GENERATION_DAY, ERROR, EVENT_TIME, *_OF_ICEBERG})
 
 
 class TableColumn(Model):
@@ -340,9 +340,11 @@ class TableOptions(File):
         event_time: the field (with dots into structs) for the column `event_time`; empty for none.
         event_time_unit: the unit of a numeric field, since 1970.
         target_size: maximum segment bytes in a file.
+        generation_day: whether files have a column `generation_day`, which earlier releases do not write: a new
+            Iceberg table without an event time has it, and is partitioned by it.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 1
     scope: str
     stream: str
     origin: OriginKind = "archive"
@@ -358,6 +360,7 @@ class TableOptions(File):
     event_time: str = ""
     event_time_unit: TimeUnit = "ms"
     target_size: Annotated[int, Field(ge=1)]
+    generation_day: bool = False
 
     @property
     def name(self) -> StreamName:
@@ -368,6 +371,8 @@ class TableOptions(File):
     def schema(self) -> pa.Schema:
         """The columns of its files."""
         fields = [pa.field(GENERATION, pa.int32())] if self.kind == "iceberg" else []
+        if self.generation_day:
+            fields.append(pa.field(GENERATION_DAY, pa.date32()))
         fields += list(EVENT_SCHEMA)
         if self.event_time:
             fields.append(pa.field(EVENT_TIME, pa.timestamp("us")))

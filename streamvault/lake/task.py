@@ -16,6 +16,7 @@ import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import IO, ClassVar, Protocol
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.payloads import integers
 from streamvault.lake.read import batch_of, event_blocks
 from streamvault.lake.reports import ERROR
-from streamvault.lake.table import EVENT_TIME, GENERATION, TableOptions
+from streamvault.lake.table import EVENT_TIME, GENERATION, GENERATION_DAY, TableOptions
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import PlaceAddress, table_file_key
@@ -188,7 +189,7 @@ class LiveEvents:
             yield from SegmentReader(store, of_segment, planned.start).runs()
 
 
-_TERSE = ("scope", "stream", "epoch", "segment", GENERATION, "length", ERROR)
+_TERSE = ("scope", "stream", "epoch", "segment", GENERATION, GENERATION_DAY, "length", ERROR)
 """Columns with few distinct values, encoded as dictionaries."""
 
 
@@ -200,22 +201,27 @@ class FileTask:
         source: source of the ranges' bytes.
         folder: the table's folder.
         generation: number of the file's generation.
+        created: when that was made, as in its manifest.
         ranges: the file's ranges, in order.
         options: the table's options.
         schemas: those of the events' group in a Schema Registry.
+        file_id: that of the plan, see `TablePlan`.
     """
 
     source: EventSource
     folder: PlaceAddress
     generation: int
+    created: datetime
     ranges: tuple[TableRange, ...]
     options: TableOptions
     schemas: SchemaGroup | None = None
+    file_id: str = ""
 
     @property
     def key(self) -> str:
-        """The file's key below the root; it depends only on the generation and the first range."""
-        return self.folder.prefix + table_file_key(self.generation, self.ranges[0].segment, self.ranges[0].start)
+        """The file's key below the root; it depends only on the plan and the first range."""
+        first = self.ranges[0]
+        return self.folder.prefix + table_file_key(self.generation, first.segment, first.start, self.file_id)
 
     @property
     def size(self) -> int:
@@ -413,6 +419,8 @@ def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.Reco
     columns |= decoded_columns(task.options, columns["payload"], task.schemas)
     if GENERATION in schema.names:
         columns[GENERATION] = integers(task.generation, len(events))
+    if GENERATION_DAY in schema.names:
+        columns[GENERATION_DAY] = pa.repeat(pa.scalar(task.created.astimezone(UTC).date()), len(events))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 

@@ -39,7 +39,7 @@ _WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
 _LINE_FOLDER = "_line-"
 _LINE = re.compile(r"[A-Za-z0-9-]{1,64}")
-_TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})\.parquet")
+_TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})(?:-([0-9a-f]{{32}}))?\.parquet")
 _PLAN = re.compile(r"_work/([0-9]{10})(?:-([0-9]{10}))?/(?:[0-9]{4}/)?(?:plan|ended)\.json")
 _PROBE = re.compile(r"_work/probe-[0-9a-f]{16}/[^/]+")
 _ROW = re.compile(rf"_work/([0-9]{{10}})(?:-([0-9]{{10}}))?/(?:([0-9]{{4}})/)?{_SEGMENT}/([0-9]{{19}})\.json")
@@ -157,11 +157,12 @@ class RecordKey(NamedTuple):
 
 
 class TableFileKey(NamedTuple):
-    """The parsed name of a table's file: its generation, and the segment and offset of its first range."""
+    """The parsed name of a table's file: its generation, the segment and offset of its first range, its plan's id."""
 
     generation: int
     segment: SegmentId
     offset: int
+    file_id: str = ""
 
 
 def archive_prefix(scope: str, stream: str) -> str:
@@ -258,9 +259,17 @@ def table_files(generation: int) -> str:
     return f"generation={generation}/"
 
 
-def table_file_key(generation: int, segment: SegmentId, offset: int) -> str:
-    """Return the key, in a table's folder, of the file whose first range begins at ``offset`` of a segment."""
-    return f"{table_files(generation)}{segment_name(segment)}-{_bound(offset)}.parquet"
+def table_file_key(generation: int, segment: SegmentId, offset: int, file_id: str = "") -> str:
+    """Return the key, in a table's folder, of the file whose first range begins at ``offset`` of a segment.
+
+    Args:
+        generation: the file's generation.
+        segment: the segment of the first range.
+        offset: where that range begins.
+        file_id: 32 hexadecimal digits with which the names of a plan's files end; empty for none.
+    """
+    ending = f"-{file_id}" if file_id else ""
+    return f"{table_files(generation)}{segment_name(segment)}-{_bound(offset)}{ending}.parquet"
 
 
 def manifest_key(span: GenerationSpan) -> str:
@@ -384,7 +393,7 @@ def parse_table_file(key: str) -> TableFileKey | None:
     generation, segment, offset = int(match[1]), parse_segment(match[2]), int(match[3])
     if segment is None or generation > MAX_INT31 or offset > MAX_INT63:
         return None
-    return TableFileKey(generation, segment, offset)
+    return TableFileKey(generation, segment, offset, match[4] or "")
 
 
 def _parse_generation(match: re.Match[str] | None) -> int | None:

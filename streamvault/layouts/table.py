@@ -112,8 +112,8 @@ def _candidates(store: ObjectStore, folder: str, generation: int, stored: Range)
     Other files are ignored later, since a file's metadata list its ranges.
     """
     files = _listed(store, folder, generation)
-    wanted = TableFileKey(generation, stored.segment, stored.start)
-    yield from reversed(files[: bisect_right(files, wanted)])
+    wanted = (stored.segment, stored.start)
+    yield from reversed(files[: bisect_right(files, wanted, key=lambda file: (file.segment, file.offset))])
 
 
 @lru_cache(maxsize=64)

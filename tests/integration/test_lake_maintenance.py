@@ -22,7 +22,7 @@ from testkit.servers.iceberg_rest import IcebergRestServer
 from testkit.servers.iceberg_spark import iceberg_spark, iceberg_spark_jars, of_glue, of_rest, of_sqlite
 from testkit.servers.s3 import S3Server
 from testkit.servers.trino import TrinoServer
-from testkit.small_archives import Vault
+from testkit.small_archives import Vault, objects_of
 from tests.conftest import absent
 
 pytestmark = [pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(900)]
@@ -155,11 +155,33 @@ def test_a_table_without_an_event_time_is_compacted_across_handoffs(
         assert lake.hand_off().registered == (number,)
     assert trino.query(f"SELECT count(*) FROM {of_files}") == [[8]]
     trino.query(OF_TRINO[0].format(table))
-    assert trino.query(f"SELECT count(*) FROM {of_files}") == [[1]], "what eight handoffs added is in one file"
+    days = trino.query(f"SELECT count(DISTINCT generation_day) FROM {table}")
+    assert days in ([[1]], [[2]]), "a test may begin before midnight"
+    assert trino.query(f"SELECT count(*) FROM {of_files}") == days, "what eight handoffs added is in one file a day"
     assert lake.hand_off_nothing_new().unchanged
     assert lake.hand_off().registered == (9,)
     trino.query(OF_TRINO[0].format(table))
     assert trino.query(f"SELECT id FROM {table} ORDER BY 1") == [[number] for number in range(lake.added)]
+
+
+def test_trino_shows_no_rows_of_another_table_at_the_same_path(
+    tmp_path: Path, vault_in_glue: Vault, minio: S3Server, bucket_name: str, trino: TrinoServer
+) -> None:
+    """Trino has cached the files of a table, which is in another bucket, or was dropped where the next one is made."""
+    begun = f"{bucket_name.replace('-', '_')}"
+    other = f"s3://{minio.make_bucket(f'{bucket_name}-other')}/{bucket_name}"
+    for number, root in enumerate((vault_in_glue.root, other, vault_in_glue.root)):
+        vault = Vault(tmp_path / str(number), root)
+        vault.create()
+        vault.add(*(f"{number}-{index}".encode() for index in range(100)))
+        table = f"{begun}_{number}.t"
+        write_table(vault.uri(), root=root, table=table, catalog="glue", master="inline[1]")
+        rows = trino.query(f"SELECT from_utf8(payload) FROM iceberg.{table}")
+        assert sorted(rows) == sorted([f"{number}-{index}"] for index in range(100))
+        if not number:
+            trino.query(f"DROP TABLE iceberg.{table}")
+            store = objects_of(root)
+            store.delete([found.key for found in store.list("")])
 
 
 def read_by_trino(lake: Tended, table: Table, trino: TrinoServer) -> None:

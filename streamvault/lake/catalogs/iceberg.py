@@ -51,7 +51,7 @@ from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known,
 from streamvault.lake.catalogs.iceberg_vetting import load_vetted, vet, vet_files
 from streamvault.lake.catalogs.registration import check_identity, check_never_created, fix_identity, plain_address
 from streamvault.lake.location import TablePlace, not_taken
-from streamvault.lake.table import EVENT_TIME, hive_type
+from streamvault.lake.table import EVENT_TIME, GENERATION_DAY, hive_type
 from streamvault.manifests.files import one_line
 from streamvault.manifests.history import Generation
 from streamvault.objectstore.s3.access import S3Access
@@ -363,9 +363,11 @@ class IcebergTables:
                 raise
         change = catalog.create_table_transaction(name, ours, location=place.location)
         vet(change._table, place)  # noqa: SLF001  (as a REST server has answered)
-        if place.options.event_time:
-            with change.update_spec() as partitions:
+        with change.update_spec() as partitions:
+            if place.options.event_time:
                 partitions.add_field(EVENT_TIME, DayTransform(), f"{EVENT_TIME}_day")
+            elif place.options.generation_day:  # not a day of a time, of which PyIceberg alone can write no partitions
+                partitions.add_identity(GENERATION_DAY)
         return change
 
     def _catalog(self, place: TablePlace) -> Catalog:

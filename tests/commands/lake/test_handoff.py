@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -65,7 +66,7 @@ def test_files_hold_the_target_size_and_statistics(vault: Vault) -> None:
         file = pq.ParquetFile(io.BytesIO(store.get(key)))
         rows = file.read().to_pylist()
         begin, size = (rows[0]["epoch"], rows[0]["segment"], rows[0]["offset"]), sum(row["length"] for row in rows)
-        assert key.endswith(f"/{begin[0]:010d}.{begin[1]:010d}-{begin[2]:019d}.parquet")
+        assert re.search(f"/{begin[0]:010d}.{begin[1]:010d}-{begin[2]:019d}-[0-9a-f]{{32}}.parquet$", key)
         assert last is None or last < begin
         last = begin
         assert size <= TARGET or len({row["offset"] // RANGE_SIZE for row in rows}) == 1

@@ -315,12 +315,26 @@ def test_plan_that_another_archives_run_has_just_recorded_is_refused(
 
 def test_file_with_the_planned_ranges_of_other_events_is_refused(vault: Vault, tmp_path: Path) -> None:
     one, other = twins_in(tmp_path)
-    hand_off(one, root=vault.root, table="twin")
-    for key in contents(vault.root):
-        if "/_table/twin/" in key and not key.endswith("table.json"):  # the files stay
-            replace_object(vault.root, key, None)
+    hand_off(other, root=vault.root, table="others", format="parquet")
+    with writing(Mock(side_effect=Failed("stopped for a test"))), pytest.raises(Failed):
+        hand_off(one, root=vault.root, table="twin", format="parquet")
+    for key, content in contents(vault.root).items():
+        if "/table/others/" in key:
+            objects_of(vault.root).put(key.replace("/others/", "/twin/"), content)
     with pytest.raises(Conflict, match="with other ranges"):
-        hand_off(other, root=vault.root, table="twin")
+        hand_off(one, root=vault.root, table="twin")
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])
+def test_files_without_the_plan_that_wrote_them_are_refused(vault: Vault, kind: Any) -> None:
+    hand_off(vault, format=kind)
+    for key in contents(vault.root):
+        if "/_table/" in key and not key.endswith("table.json"):
+            replace_object(vault.root, key, None)
+    before = contents(vault.root)
+    with pytest.raises(Conflict, match="the table's records are missing"):
+        hand_off(vault)
+    assert contents(vault.root) == before
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -24,6 +25,12 @@ from pyiceberg.transforms import (
 )
 
 from streamvault import write_table
+from streamvault.common.errors import Failed
+from streamvault.lake import resolve
+from streamvault.lake.origins import StreamOrigin
+from streamvault.lake.plan import TablePlan
+from streamvault.lake.table import TableOptions
+from testkit.lakes import writing
 from testkit.small_archives import Vault
 
 SCHEMA = '{"id":"int","name":"string","v":"double","at":"timestamp"}'
@@ -86,10 +93,50 @@ def test_file_of_one_day_is_in_its_partition_and_any_other_in_none(lake: Lake) -
     assert lake.found(EqualTo("event_time", "1969-12-31T12:00:00")) == [8]
 
 
-def test_table_without_event_times_has_no_partitions(lake: Lake) -> None:
-    for number in range(3):
+DRAFT = StreamOrigin.draft
+
+
+def generations_of(monkeypatch: pytest.MonkeyPatch, day: int) -> None:
+    """Generations that are planned from now on are made on a day of January 2026."""
+
+    def draft(*given: Any) -> TablePlan | None:
+        plan = DRAFT(*given)
+        if plan is None:
+            return None
+        manifest = plan.manifest.model_copy(update={"created": datetime(2026, 1, day, 23, 59, tzinfo=UTC)})
+        return plan.model_copy(update={"manifest": manifest})
+
+    monkeypatch.setattr(StreamOrigin, "draft", draft)
+
+
+def test_without_event_times_a_file_is_in_the_partition_of_its_generations_day(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So compaction works across the handoffs of a day. A run that is resumed later takes the day of its plan."""
+    for number, day in enumerate((1, 1, 2)):
+        generations_of(monkeypatch, day)
         lake.add(at(number, None), event_time=None)
-    assert lake.partitions() == [[], [], []]
+    with writing(Mock(side_effect=Failed("stopped for a test"))), pytest.raises(Failed):
+        lake.add(at(3, None), event_time=None)
+    generations_of(monkeypatch, 3)
+    lake.add(at(4, None), event_time=None)
+    assert [field.name for field in lake.table.spec().fields] == ["generation_day"]
+    first = (datetime(2026, 1, 1) - datetime(1970, 1, 1)).days  # noqa: DTZ001
+    assert lake.partitions() == [[first], [first], [first + 1], [first + 1], [first + 2]]
+    assert lake.found(EqualTo("generation_day", "2026-01-02")) == [2, 3]
+    assert lake.found(EqualTo("generation", 2)) == [1]
+
+
+def test_existing_table_without_event_times_stays_without_partitions(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as former:
+        begun = {"format": 1, "generation_day": False}
+        former.setattr(resolve, "TableOptions", lambda **said: TableOptions(**{**said, **begun}))
+        lake.add(at(0, None), event_time=None)
+    lake.add(at(1, None), event_time=None)
+    assert lake.partitions() == [[], []]
+    assert "generation_day" not in lake.table.schema().column_names
     assert lake.found(EqualTo("generation", 2)) == [1]
 
 

@@ -195,6 +195,9 @@ def test_inexact_event_key_is_foreign(key: str) -> None:
         (keys.parse_table_file, "generation=0/0000000000.0000000000-0000000000000000000.parquet"),
         (keys.parse_table_file, "generation=1/0000000000.0000000000-0000000000000000000.parquet.crc"),
         (keys.parse_table_file, "generation=1/9999999999.0000000000-0000000000000000000.parquet"),
+        (keys.parse_table_file, "generation=1/0000000000.0000000000-0000000000000000000-.parquet"),
+        (keys.parse_table_file, f"generation=1/0000000000.0000000000-0000000000000000000-{'A' * 32}.parquet"),
+        (keys.parse_table_file, f"generation=1/0000000000.0000000000-0000000000000000000-{'a' * 33}.parquet"),
     ],
 )
 def test_foreign_key_is_not_parsed(parse: Callable[[str], object], key: str) -> None:

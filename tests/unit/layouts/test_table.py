@@ -231,9 +231,14 @@ def test_file_that_decompresses_to_more_than_its_range_is_rejected(vault: Vault)
 
 def test_file_names_sort_in_the_streams_order() -> None:
     places = [(0, 0, 0), (0, 0, 9), (0, 0, 10), (0, 2, 0), (10, 1, 0), (10, 1, 2**62)]
-    files = [TableFileKey(1, SegmentId(epoch, number), offset) for epoch, number, offset in places]
+    files = [
+        TableFileKey(1, SegmentId(epoch, number), offset, file_id)
+        for epoch, number, offset in places
+        for file_id in ("", "0" * 32, "f" * 32)
+    ]
     keys = [table_file_key(*one) for one in files]
-    assert keys == sorted(keys)
+    assert files == sorted(files)
+    assert [key.partition(".parquet")[0] for key in keys] == sorted(key.partition(".parquet")[0] for key in keys)
     assert [parse_table_file(key) for key in keys] == files
 
 
