@@ -15,6 +15,7 @@ from benchmarks import (
     export_import,
     growth,
     handoff,
+    memory,
     rotation,
     scaling,
     scopes,
@@ -24,7 +25,21 @@ from benchmarks import (
 from benchmarks.results import Results
 from testkit.servers.availability import Unavailable
 
-MODULES = (chunks, copying, cores, epochs, export_import, growth, handoff, rotation, scaling, scopes, serving, standby)
+MODULES = (
+    chunks,
+    copying,
+    cores,
+    epochs,
+    export_import,
+    growth,
+    handoff,
+    memory,
+    rotation,
+    scaling,
+    scopes,
+    serving,
+    standby,
+)
 BENCHMARKS = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -83,7 +83,7 @@ class FillTask:
     target: TargetSegment
     window: int
     head: int
-    spans: tuple[TargetSpan, ...]
+    spans: Sequence[TargetSpan]
     compare: int = 0
     whole_events: bool = False
     content: ContentKind = "events"

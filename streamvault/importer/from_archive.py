@@ -13,7 +13,7 @@ from streamvault.importer.plan import Content, RestorePlan
 from streamvault.importer.reports import RestoreOptions
 from streamvault.manifests.damage import ArchivedPart, Lost, Remains, find_remains
 from streamvault.manifests.files import segment_key
-from streamvault.manifests.history import by_segment
+from streamvault.manifests.history import parts_by_segment
 from streamvault.runner.opening import open_runner
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.model import Retention, SegmentId, StreamCut
@@ -48,7 +48,7 @@ class Selection:
             generation=history.generation,
             head=self.from_cut or history.head,
             tail=tail,
-            parts=by_segment(self.parts),
+            parts=parts_by_segment(self.parts),
             bases={},
             sealed=described.sealed and tail == history.tail,
             import_id=self.import_id(options),

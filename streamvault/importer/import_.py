@@ -11,6 +11,7 @@ from itertools import product
 from typing import get_args
 
 from streamvault.common.errors import Damaged, Usage
+from streamvault.common.lazily import Made
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
@@ -22,8 +23,10 @@ from streamvault.importer.reports import ImportOptions, ImportReport, Numbers, O
 from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
 from streamvault.importer.schemas import ArchivedSchemas
 from streamvault.importer.target import TargetTaken, unfinished_import
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import check_boundaries, select_parts
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.manifest import Replaced, load_index_code
@@ -69,7 +72,7 @@ class Planner:
 
     def select(self, generation: int | None) -> Selection:
         """Select what is restored up to a generation; None for the newest."""
-        source = ArchiveState(self.archive, history := self.archive.history(generation))
+        source = ArchiveState(self.archive, history := self.archive.history(generation, keep="none"))
         cuts = (self.options.from_cut, self.options.to_cut)
         from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
         selected = Selection(source, select_parts(self.archive.address, history, from_cut, to_cut), from_cut, to_cut)
@@ -342,7 +345,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
                 reader_groups=groups.reported,
                 dry_run=True,
                 cost=cost_of_import(
-                    [(part.layout, part.row, part.end - part.start) for part in selection.parts],
+                    Made(_for_costs, selection.parts),
                     len(history.generations),
                     may_be_cold=source.root.scheme.may_be_cold and not source.table,
                 ),
@@ -391,7 +394,7 @@ def _refuse_cold(selection: Selection, *, wait: bool, progress: Progress) -> Non
         InArchiveClass: an object is in an archive class; with ``wait``, S3 was never asked to restore it.
     """
     archive = selection.source.archive
-    needed = [NeededPart(part.layout, part.segment.value, part.row.start, part.row.end) for part in selection.parts]
+    needed = Made(_needed, selection.parts)
     if wait:
         from streamvault.manifests.verbs.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 
@@ -403,6 +406,14 @@ def _refuse_cold(selection: Selection, *, wait: bool, progress: Progress) -> Non
         from streamvault.manifests.verbs.warm import name_cold  # noqa: PLC0415
 
         raise name_cold(archive, needed, found) from None
+
+
+def _needed(part: ArchivedPart) -> NeededPart:
+    return NeededPart(part.layout, part.segment.value, part.row.start, part.row.end)
+
+
+def _for_costs(part: ArchivedPart) -> tuple[str, ArchivedRange, int]:
+    return part.layout, part.row, part.end - part.start
 
 
 def _report(stream: str, planned: PlannedRestore, at: datetime | None) -> ImportReport:

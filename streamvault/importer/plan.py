@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 
 import numpy as np
 
 from streamvault.common.errors import Failed, Usage
+from streamvault.common.lazily import Chained, Made
 from streamvault.importer.fill import TargetSpan
 from streamvault.importer.reports import MovedBoundary, Numbers, Offsets, TargetOptions
 from streamvault.sources.source import SourcePart
@@ -276,7 +278,7 @@ class SegmentPlan:
     """
 
     head: int = 0
-    spans: tuple[TargetSpan, ...] = ()
+    spans: Sequence[TargetSpan] = ()
     gap_bytes: int = 0
     shift: int = 0
 
@@ -459,6 +461,8 @@ def _plan_segment(content: Content, segment: SegmentId, between: tuple[int, int 
         between: its first offset to restore, in the source (bytes), and the offset after its last byte; None if the
             content says it.
         keep: whether gaps are filled; if not, what follows moves up.
+
+    The spans between two gaps are made when they are asked for.
     """
     parts, (start, end) = content.parts.get(segment, ()), between
     end = content.ends.get(segment) if end is None else end
@@ -467,20 +471,27 @@ def _plan_segment(content: Content, segment: SegmentId, between: tuple[int, int 
         content.check_gap(segment, start, parts[0].start)
         start = parts[0].start  # a gap at the head: the stream starts after it
     head, shift, at, gap_bytes = start - base, base, start, 0
-    spans = [TargetSpan(0, head)] if head else []
-    for part in [*parts, None]:
+    spans: list[Sequence[TargetSpan]] = [(TargetSpan(0, head),)] if head else []
+    first = 0
+    for number, part in enumerate(chain(parts, [None])):
         until = part.start if part is not None else max(end or 0, at)
+        if part is None or until > at:
+            spans.append(Made(partial(_span_of, shift), parts[first:number]))
+            first = number
         if until > at:
             content.check_gap(segment, at, until)
             gap_bytes += until - at
             if keep:
-                spans.append(TargetSpan(at - shift, until - shift))
+                spans.append((TargetSpan(at - shift, until - shift),))
             else:
                 shift += until - at
         if part is not None:
-            spans.append(TargetSpan(part.start - shift, part.end - shift, part))
             at = part.end
-    return SegmentPlan(head, tuple(spans), gap_bytes, base)
+    return SegmentPlan(head, Chained(spans), gap_bytes, base)
+
+
+def _span_of(shift: int, part: SourcePart) -> TargetSpan:
+    return TargetSpan(part.start - shift, part.end - shift, part)
 
 
 def check_filler(plan: RestorePlan, limit: int, held: Mapping[SegmentId, int] | None = None) -> None:

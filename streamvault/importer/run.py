@@ -9,10 +9,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
+from streamvault.common.lazily import Chained, Made
 from streamvault.common.progress import Progress
 from streamvault.importer.fill import (
     Differs,
@@ -393,15 +396,22 @@ class ImportRun:
         A range of which this run appended every byte needs no reading: its digest was computed from the appended
         blocks, each of which was acknowledged at its offset.
         """
-        events, size, tasks = 0, 0, []
-        for segment, span, part in self._plan.restored:
-            if self._is_proved(segment, span, part):
-                events += part.events or 0
-                size += part.end - part.start
-            else:
-                tasks.append(VerifyTask(self._segment(segment), span.start, part))
+        events, size, left = 0, 0, list[Sequence[VerifyTask]]()
+        for segment, plan in self._plan.segments.items():
+            numbers = array("Q")
+            for number, span in enumerate(plan.spans):
+                part = span.part
+                if part is None:
+                    continue
+                if self._is_proved(segment, span, part):
+                    events += part.events or 0
+                    size += part.end - part.start
+                else:
+                    numbers.append(number)
+            if numbers:
+                left.append(Made(partial(_verify_task, self._segment(segment), plan.spans), numbers))
         progress.begin("verifying", self._plan.bytes, size)
-        for _, verified in runner.run(verify_range, tasks, progress=progress):
+        for _, verified in runner.run(verify_range, Chained(left), progress=progress):
             if lease is not None:
                 lease.check()
             events += verified.events
@@ -417,3 +427,11 @@ class ImportRun:
 
     def _segment(self, segment: SegmentId) -> TargetSegment:
         return TargetSegment(self._target.address, self._target.name, self._segments[segment])
+
+
+def _verify_task(target: TargetSegment, spans: Sequence[TargetSpan], number: int) -> VerifyTask:
+    """Return the task that compares a span, which is no filler."""
+    span = spans[number]
+    if span.part is None:
+        raise ValueError("filler is not compared")
+    return VerifyTask(target, span.start, span.part)

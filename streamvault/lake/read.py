@@ -299,15 +299,15 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
 def _history(source: Archive, options: ReadOptions) -> History:
     """Return the generations that have the events asked for: the first few are in the first few generations."""
     if options.limit is None or options.from_cut is not None or options.to_cut is not None:
-        return source.history(options.generation)
+        return source.history(options.generation, keep="none")
     spans, few = source.stable(lambda listing: source.in_force(listing, options.generation)), 1
     while few < len(spans):
         with suppress(NoSuchArchive):  # it has expired since
-            history = source.history(spans[few - 1].last)
+            history = source.history(spans[few - 1].last, keep="none")
             if _has_first(history, options.limit):
                 return history
         few *= 2
-    return source.history(options.generation)
+    return source.history(options.generation, keep="none")
 
 
 def _has_first(history: History, count: int) -> bool:
@@ -373,7 +373,7 @@ def _in_force(stream: StreamName, part: damage.ArchivedPart) -> list[damage.Arch
     archive = Archive(part.address.root, stream)
     held = [
         replace(part, layout=layout, row=row, start=max(part.start, row.start), end=min(part.end, row.end))
-        for layout, row in archive.history().ranges(part.segment)
+        for layout, row in archive.history(keep="none").ranges(part.segment)
         if row.start < part.end and part.start < row.end
     ]
     if sum(one.end - one.start for one in held) < part.end - part.start:

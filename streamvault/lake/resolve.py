@@ -92,7 +92,7 @@ def resolved_table(source: str, options: DdlOptions) -> Iterator[ResolvedTable]:
     if not is_stream(source):
         archive = Archive.open(source)
         root = archive.root if options.root is None else RootAddress.parse(options.root).resolve()
-        history = archive.history(since=_first_needed(_table_of(root, archive.stream, options), options))
+        history = archive.history(since=_first_needed(_table_of(root, archive.stream, options), options), keep="none")
         history.generations[-1].manifest.require_events(archive.uri)
         yield _resolve(ArchiveOrigin(ArchiveState(archive, history), limits.window), root, options)
         return

@@ -189,6 +189,10 @@ class LiveEvents:
             yield from SegmentReader(store, of_segment, planned.start).runs()
 
 
+MEMORY_BYTES = 2 * ROW_GROUP_BYTES
+"""Size of a row group's columns in memory, which may be many times the segment's bytes: an event of ten has a row of a
+hundred. A larger batch is a row group by itself."""
+
 _TERSE = ("scope", "stream", "epoch", "segment", GENERATION, GENERATION_DAY, "length", ERROR)
 """Columns with few distinct values, encoded as dictionaries."""
 
@@ -344,13 +348,14 @@ def _attempt(task: FileTask, spool: IO[bytes], bare: Collection[str]) -> tuple[t
         _writer(sink, task.options, bare) as writer,
     ):
         held: list[pa.RecordBatch] = []
-        size = 0
+        size = memory = 0
         for batch, length in _batches(task, ranges):
-            if held and size + length > ROW_GROUP_BYTES:
+            if held and (size + length > ROW_GROUP_BYTES or memory + batch.nbytes > MEMORY_BYTES):
                 writer.write_table(pa.Table.from_batches(held), row_group_size=1 << 30)
-                held, size = [], 0
+                held, size, memory = [], 0, 0
             held.append(batch)
             size += length
+            memory += batch.nbytes
             if ERROR in schema.names:
                 undecoded += len(batch) - batch[ERROR].null_count
         if held:

@@ -26,6 +26,7 @@ from streamvault.layouts.keys import (
     table_folder,
 )
 from streamvault.layouts.layout import table_layout
+from streamvault.layouts.packed_ranges import Kept, packed
 from streamvault.manifests.decisions import Decision
 from streamvault.manifests.files import decode
 from streamvault.manifests.history import Generation, History, by_segment, check_contains, check_follows, cross_check
@@ -267,13 +268,15 @@ class Archive:
 
         return self.stable(read)
 
-    def load(self, generation: int) -> Generation:
+    def load(self, generation: int, load: Callable[[GenerationSpan], Generation] | None = None) -> Generation:
         """Return a generation in force, or the merged one that contains it, with its ranges, cross-checked.
+
+        ``load`` is as for `history`.
 
         Raises:
             NoSuchArchive, Damaged: as for `manifest`; also if ranges and manifest do not agree.
         """
-        return self.stable(lambda listing: self.load_span(self._span(listing, generation)))
+        return self.stable(lambda listing: (load or self.load_span)(self._span(listing, generation)))
 
     def history(
         self,
@@ -281,6 +284,7 @@ class Archive:
         load: Callable[[GenerationSpan], Generation] | None = None,
         *,
         since: int = 0,
+        keep: Kept = "all",
     ) -> History:
         """Return all generations in force up to one (by default the newest), as one stream.
 
@@ -290,6 +294,7 @@ class Archive:
             generation: the last generation; None for the newest.
             load: loads each of them, and may leave out ranges; None for `load_span`.
             since: the first original generation that is needed; those before it are not read, unless there is no other.
+            keep: which checksums of ranges are kept in memory, where ``load`` is None.
 
         Raises:
             NoSuchArchive: there is no archive, or no such generation.
@@ -299,7 +304,7 @@ class Archive:
         def read(listing: Listing) -> History:
             chosen = self.in_force(listing, generation)
             needed = [span for span in chosen if span.last >= since] or chosen[-1:]
-            loaded = [(load or self.load_span)(span) for span in needed]
+            loaded = [load(span) if load else self.load_span(span, keep) for span in needed]
             for before, after in pairwise(loaded):
                 check_follows(before.manifest, after.manifest, self.uri)
             last = loaded[-1].manifest
@@ -409,8 +414,10 @@ class Archive:
             raise Damaged(f"the manifest is of {known}, and this is {here}", where=where, todo=todo)
         return manifest, hashlib.sha256(data).hexdigest()
 
-    def load_span(self, span: GenerationSpan) -> Generation:
+    def load_span(self, span: GenerationSpan, keep: Kept = "all") -> Generation:
         """Return a generation in force with its manifest and ranges, cross-checked.
+
+        Memory: some 60 bytes a range, and the checksums that are kept; while it is read, the index's file.
 
         Raises:
             NoSuchArchive, Damaged: as for `read_manifest`; also if ranges and manifest do not agree.
@@ -428,7 +435,7 @@ class Archive:
             raise Damaged("the index of ranges is missing", where=where) from None
         if IndexEntry.of(data) != manifest.index:
             raise Damaged("the index of ranges is not that of the manifest (size or SHA-256 differs)", where=where)
-        rows = by_segment(decode_ranges(self.stream, data, where, max_rows=manifest.max_ranges))
+        rows = packed(decode_ranges(self.stream, data, where, max_rows=manifest.max_ranges), keep)
         cross_check(manifest, rows, where)
         return Generation(manifest, rows, self.reader_of(manifest), fingerprint)
 

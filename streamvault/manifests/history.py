@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from heapq import merge
 from typing import TypeVar
 
 from streamvault.common.errors import Damaged, Usage
+from streamvault.common.lazily import Chained, Made
 from streamvault.common.neighbours import holes, joined
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import PlaceAddress
 from streamvault.layouts.layout import open_reader
+from streamvault.layouts.packed_ranges import Kept, packed
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.epochs import epoch_texts
 from streamvault.manifests.manifest import Configuration, Manifest, Replaced, SegmentEntry
@@ -94,7 +98,7 @@ def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[ArchivedRa
     for segment, entry in entries.items():
         held = rows.get(segment, ())
         at = entry.start
-        for start, end in sorted([*((row.start, row.end) for row in held), *gaps.get(segment, ())]):
+        for start, end in merge(((row.start, row.end) for row in held), sorted(gaps.get(segment, ()))):
             if start != at:
                 raise Damaged(f"ranges and gaps of segment {segment} are not contiguous at {at}", where=where)
             at = end
@@ -149,6 +153,11 @@ class Generation:
 
     def __post_init__(self) -> None:
         self.layout = self.layout or self.manifest.layout
+
+    def keeping(self, kept: Kept) -> Generation:
+        """Return it with some of its ranges' checksums."""
+        rows = packed((row for some in self.rows.values() for row in some), kept)
+        return Generation(self.manifest, rows, self.layout, self.fingerprint)
 
 
 class History:
@@ -374,10 +383,10 @@ class History:
 
 def select_parts(
     address: PlaceAddress, history: History, from_cut: StreamCut | None = None, to_cut: StreamCut | None = None
-) -> list[ArchivedPart]:
+) -> Sequence[ArchivedPart]:
     """Return the ranges between two cuts, in the stream's order; None for the archive's own head or tail.
 
-    Gaps are left out.
+    Gaps are left out. The parts are made when they are asked for.
 
     Raises:
         InvalidCut: a cut is not of the archive's stream or outside the archive, or ``from_cut`` is after ``to_cut``.
@@ -387,11 +396,31 @@ def select_parts(
     parts = []
     between = segments_between(described, from_cut or history.head, to_cut or history.tail)
     for segment, (start, end) in between.items():
-        for layout, row in history.ranges(segment):
-            low, high = max(start, row.start), row.end if end is None else min(end, row.end)
-            if low < high:
-                parts.append(ArchivedPart(address, layout, row, low, high))
-    return parts
+        if end is not None and start >= end:
+            continue
+        for generation in history.generations:
+            rows = generation.rows.get(segment, ())
+            first = bisect_right(rows, start, key=lambda row: row.end)
+            last = len(rows) if end is None else bisect_left(rows, end, key=lambda row: row.start)
+            make = partial(_part, address, generation.layout, start, end)
+            parts.append(Made(make, rows[first:last]))
+    return Chained(parts)
+
+
+def _part(address: PlaceAddress, layout: str, start: int, end: int | None, row: ArchivedRange) -> ArchivedPart:
+    """Return the part of a range between two offsets."""
+    return ArchivedPart(address, layout, row, max(start, row.start), row.end if end is None else min(end, row.end))
+
+
+def parts_by_segment(parts: Sequence[ArchivedPart]) -> dict[SegmentId, Sequence[ArchivedPart]]:
+    """Group parts, of which those of a segment are neighbours; they are not kept in memory."""
+    found: dict[SegmentId, Sequence[ArchivedPart]] = {}
+    at = 0
+    while at < len(parts):
+        segment = parts[at].segment
+        end = bisect_left(parts, True, lo=at, key=lambda part: part.segment != segment)
+        found[segment], at = parts[at:end], end
+    return found
 
 
 def check_boundaries(stream: StreamName, parts: Iterable[ArchivedPart]) -> None:

@@ -15,9 +15,10 @@ from streamvault.common.version import TOOL
 from streamvault.layouts.archived_range import ArchivedRange, are_block_checksums
 from streamvault.layouts.keys import Place, blocks_key
 from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.layouts.packed_ranges import packed
 from streamvault.manifests.decisions import Note
 from streamvault.manifests.files import Digest, find_file
-from streamvault.manifests.history import Generation, by_segment
+from streamvault.manifests.history import Generation
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.store import SMALL, AlreadyExists
 from streamvault.streamstore.model import SegmentId
@@ -110,7 +111,7 @@ def with_noted_blocks(place: Place, generation: Generation) -> Generation:
         row if row.block_checksums else replace(row, block_checksums=text)
         for row, text in zip(rows, noted.ranges, strict=True)
     )
-    return replace(generation, rows=by_segment(whole))
+    return replace(generation, rows=packed(whole))
 
 
 def _fit(texts: Sequence[str], rows: Sequence[ArchivedRange]) -> bool:

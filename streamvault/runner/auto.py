@@ -70,9 +70,8 @@ class AutoRunner(Runner):
         self, function: Callable[[S], R], specs: Sequence[S], progress: Progress = UNSEEN
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
-        size = sum(getattr(spec, "size", 0) for spec in specs)
         with self._lock:
-            if self._chosen is None and size >= SPARK_BYTES:
+            if self._chosen is None and sum(getattr(spec, "size", 0) for spec in specs) >= SPARK_BYTES:
                 self._chosen = self._start_spark()
             runner = self._chosen or self._threads
         yield from runner.run(function, specs, progress)

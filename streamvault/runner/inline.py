@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import TracebackType
@@ -50,7 +49,7 @@ class InlineRunner(Runner):
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         with ThreadTasks(function, specs, self._threads) as tasks, progress.watch(tasks.under_way):
-            for _ in specs:
+            for _ in range(len(specs)):
                 yield tasks.next_result()
 
 
@@ -67,7 +66,7 @@ class ThreadTasks(Generic[S, R]):
         self.under_way = RunningTasks()
         self._function = function
         self._most = min(threads, len(specs))
-        self._todo = deque(enumerate(specs))
+        self._specs, self._todo = specs, iter(range(len(specs)))
         self._done: queue.SimpleQueue[tuple[int, R] | BaseException] = queue.SimpleQueue()
         self._cancelled = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -90,13 +89,11 @@ class ThreadTasks(Generic[S, R]):
     def _work(self) -> None:
         while not self._cancelled.is_set():
             with _slots or nullcontext():
-                try:
-                    index, spec = self._todo.popleft()
-                except IndexError:
+                if (index := next(self._todo, None)) is None:
                     return
                 try:
                     with self.under_way.task(index):
-                        result = self._function(spec)
+                        result = self._function(self._specs[index])
                     self._done.put((index, result))
                 except BaseException as error:  # noqa: BLE001  (it is raised again where results are taken)
                     self._cancelled.set()  # no more tasks start

@@ -53,7 +53,8 @@ class Runner(ABC):
 
         Args:
             function: a module-level function (or a partial of one), so that it is importable by name.
-            specs: small picklable values. Those of tasks that move data have an attribute ``size``: how much (bytes).
+            specs: small picklable values, which may be made when they are asked for, by several threads. Those of tasks
+                that move data have an attribute ``size``: how much (bytes).
             progress: watches the tasks that run on this machine.
 
         Yields:

@@ -14,7 +14,7 @@ from streamvault.layouts.archived_range import digest_of
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.damage import ArchivedPart
-from streamvault.manifests.history import Generation, History, by_segment, check_boundaries, select_parts
+from streamvault.manifests.history import Generation, History, check_boundaries, parts_by_segment, select_parts
 from streamvault.objectstore.bulk import WINDOW_BYTES
 from streamvault.sources.identity import what_is_left
 from streamvault.sources.source import SourcePart
@@ -58,7 +58,7 @@ class ArchiveSource:
         """See `Source.look`; manifests are read only if there is another generation, or one less."""
         spans = self._archive.listing().spans
         if self._history is None or spans != self._spans:
-            self._history, self._spans = self._archive.history(load=self._load), spans
+            self._history, self._spans = self._archive.history(load=self._load, keep="none"), spans
         return ArchiveState(self._archive, self._history)
 
     def end_of(self, segment: SegmentId) -> int:
@@ -100,7 +100,7 @@ class ArchiveState:
         chosen = select_parts(self.archive.address, self.history, start, end)
         if not {start, end}.issubset({self.history.head, self.history.tail, *known}):
             check_boundaries(self.history.stream, chosen)
-        return dict.fromkeys(segments_between(self.described, start, end), ()) | by_segment(chosen)
+        return dict.fromkeys(segments_between(self.described, start, end), ()) | parts_by_segment(chosen)
 
     def between(self, start: StreamCut, end: StreamCut) -> Mapping[SegmentId, tuple[int, int]]:
         """See `SourceState.between`."""

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from streamvault.common.errors import Conflict
 from streamvault.lake.read import Expired, read_part
 from streamvault.manifests.damage import ArchivedPart
-from streamvault.manifests.history import by_segment, check_boundaries, select_parts
+from streamvault.manifests.history import check_boundaries, parts_by_segment, select_parts
 from streamvault.sources.archive_comparison import check_continues
 from streamvault.sources.identity import history_digest
 from streamvault.sources.sources import ArchiveSource, ArchiveState
@@ -127,7 +127,7 @@ class ArchiveFirstReader(PravegaStreamReader):
         ahead = advance(described, infos, begin, self._until)
         if isinstance(limit, ReadAllAvailable):
             return StreamCut(reading.stream, ahead)
-        parts = by_segment(select_parts(state.archive.address, history, begin, StreamCut(reading.stream, ahead)))
+        parts = parts_by_segment(select_parts(state.archive.address, history, begin, StreamCut(reading.stream, ahead)))
         sizes, counts = (
             share_out(available, sum(available.values()) if most is None else most)
             for most, available in (

@@ -139,7 +139,7 @@ class ArchiveReader(BatchReader[ArchivedPart]):
 
     def _parts(self) -> list[ArchivedPart]:
         options, archive = self._options, self._options.archive
-        history = archive.history(options.generation)
+        history = archive.history(options.generation, keep="none")
         history.generations[-1].manifest.require_events(archive.uri)
         parts = [
             part

@@ -18,6 +18,7 @@ from streamvault.common.units import count_text
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan, Place
 from streamvault.layouts.layout import LAYOUTS
+from streamvault.layouts.packed_ranges import Kept
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.damage import Lost
 from streamvault.manifests.decisions import check_mark, mark_checked
@@ -114,7 +115,7 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         archive=source.uri,
         generations=tuple(each.manifest.generation for each in scope.history.generations),
         ok=not found.found,
-        ranges=sum(len(task.rows) for task in scope.ranges),
+        ranges=sum(len(rows) for each in scope.history.generations for rows in each.rows.values()),
         ranges_read=found.read,
         checksums_compared=found.compared if options.stored_checksums else None,
         checksums_not_kept=found.not_kept,
@@ -154,7 +155,7 @@ class _Scope:
     """
 
     history: History
-    ranges: list[RangesTask]
+    ranges: Sequence[RangesTask]
     notes: tuple[str, ...]
     state: object
     strays: Sequence[StraysTask] = ()
@@ -173,10 +174,12 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     if listing.is_new and not listing.dropped and unfinished is not None:
         what = "generation 1 is unfinished, and there is no other"
         raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
-    history = source.history() if generation is None else History([source.load(generation)])
+    # of each generation before the next is loaded, as the checksums of blocks take most of the memory
+    kept: Kept = "all" if share else "objects" if checksums else "none"
+    load = partial(_load, source, listing, kept)
+    history = source.history(load=load) if generation is None else History([source.load(generation, load)])
     if generation is None and history.generation != listing.newest:
         unfinished, plan_notes = _find_plan(source, history.generation + 1)
-    history = History([_with_noted_blocks(source, listing, one) for one in history.generations])
     extra = source.stable(lambda now: list(extra_chunks(source, now, under_way)))
     ranges = range_tasks(history, source.address, extra, share=share, seed=seed, checksums=checksums, blocks=share == 1)
     if generation is not None:
@@ -285,9 +288,12 @@ def _mark(source: Archive, history: History, found: CheckResult) -> tuple[tuple[
     return tuple(marked), _note_blocks(source, history, listing, found)
 
 
-def _with_noted_blocks(source: Archive, listing: Listing, each: Generation) -> Generation:
-    is_noted = each.manifest.span in listing.spans and each.manifest.generation in listing.noted
-    return with_noted_blocks(source.place, each) if is_noted else each
+def _load(source: Archive, listing: Listing, kept: Kept, span: GenerationSpan) -> Generation:
+    """Load a generation, with the checksums of blocks that were noted of it, and keep some of all checksums."""
+    each = source.load_span(span)
+    if span in listing.spans and span.last in listing.noted:
+        each = with_noted_blocks(source.place, each)
+    return each if kept == "all" else each.keeping(kept)
 
 
 def _note_blocks(source: Archive, history: History, listing: Listing, found: CheckResult) -> tuple[str, ...]:
@@ -362,12 +368,16 @@ def _repair(runner: Runner, history: History, source: Archive) -> int:
 def run_checks(
     runner: Runner, function: Callable[[T], CheckResult], tasks: Sequence[T], progress: Progress
 ) -> list[CheckResult]:
-    """Run tasks; return their results in the order of the tasks."""
-    results: dict[int, CheckResult] = {}
+    """Run tasks; return their results in the order of the tasks, those in which nothing was found as one."""
+    found: dict[int, CheckResult] = {}
+    plain = CheckResult()
     for index, result in runner.run(function, tasks, progress=progress):
-        results[index] = result
         progress.advance(result.events, result.bytes)
-    return [results[index] for index in sorted(results)]
+        if result.is_plain:
+            plain = CheckResult.sum_of([plain, result])
+        else:
+            found[index] = result
+    return [plain, *(found[index] for index in sorted(found))]
 
 
 def _went_on(source: Archive, generation: int) -> bool:

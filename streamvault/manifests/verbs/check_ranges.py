@@ -11,7 +11,10 @@ import base64
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from heapq import merge
 
+from streamvault.common.lazily import Chained, Made
 from streamvault.common.progress import task_progress
 from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums
 from streamvault.layouts.keys import (
@@ -110,8 +113,8 @@ class RangesTask:
 
     address: PlaceAddress
     layout: str
-    rows: tuple[ArchivedRange, ...]
-    read: tuple[bool, ...]
+    rows: Sequence[ArchivedRange]
+    read: Sequence[bool]
     known: frozenset[str] = frozenset()
     checksums: bool = False
     blocks: bool = False
@@ -137,7 +140,7 @@ class StraysTask:
     address: PlaceAddress
     layout: str
     segment: SegmentId
-    ranges: tuple[tuple[int, int], ...]
+    ranges: Iterable[tuple[int, int]]
     known: frozenset[str] = frozenset()
 
 
@@ -169,6 +172,11 @@ class CheckResult:
     bytes: int = 0
     blocks: Mapping[tuple[SegmentId, int], str] = field(default_factory=dict)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has only numbers, whose order among others does not matter."""
+        return not (self.findings or self.found or self.strays or self.not_compared or self.blocks)
+
     @classmethod
     def sum_of(cls, results: Sequence[CheckResult]) -> CheckResult:
         """Return the results of several tasks as one, with all of their findings."""
@@ -197,8 +205,8 @@ def range_tasks(  # noqa: PLR0913  (what a check has options for)
     seed: int,
     checksums: bool = False,
     blocks: bool = False,
-) -> list[RangesTask]:
-    """Divide the check of generations into tasks.
+) -> Sequence[RangesTask]:
+    """Divide the check of generations into tasks, each of which is made when it is asked for.
 
     Args:
         history: the generations.
@@ -210,16 +218,60 @@ def range_tasks(  # noqa: PLR0913  (what a check has options for)
         blocks: whether to return the checksums of blocks of ranges that are read and have none.
     """
     known = by_segment(extra)
-    tasks: list[RangesTask] = []
+    parts: list[_Ranges] = []
     for segment in history.segments():
         for layout, rows in _by_layout(history, segment).items():
             found = known.get(segment, ()) if open_layout(layout).joinable else ()
-            size = ranges_a_task(layout, reads=share > 0)
-            for first in range(0, len(rows), size):
-                some = tuple(rows[first : first + size])
-                keys = keys_of(row for row in found if some[0].start <= row.start < some[-1].end)
-                tasks.append(RangesTask(address, layout, some, (False,) * len(some), keys, checksums, blocks))
-    return _choose(tasks, share, seed)
+            parts.append(_Ranges(RangesTask(address, layout, rows, (), frozenset(), checksums, blocks), found))
+    chosen = _Chosen.of(sum(len(one.whole.rows) for one in parts), share, seed)
+    tasks: list[Sequence[RangesTask]] = []
+    number = 0
+    for one in parts:
+        step = ranges_a_task(one.whole.layout, reads=share > 0)
+        starts = range(0, len(one.whole.rows), step)
+        tasks.append(Made(partial(one.task, step=step, chosen=chosen, number=number), starts))
+        number += len(one.whole.rows)
+    return Chained(tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranges:
+    """The ranges of a segment in one layout, to be divided into tasks.
+
+    Attributes:
+        whole: a task of all of them, which reads none.
+        joined: chunks in between that are expected, too.
+    """
+
+    whole: RangesTask
+    joined: Sequence[Range]
+
+    def task(self, first: int, *, step: int, chosen: _Chosen, number: int) -> RangesTask:
+        """Return the task of some ranges from one on; ``number`` is that of the first of all among those of a check."""
+        rows = tuple(self.whole.rows[first : first + step])
+        read = tuple(number + first + at in chosen for at in range(len(rows)))
+        keys = keys_of(row for row in self.joined if rows[0].start <= row.start < rows[-1].end)
+        return replace(self.whole, rows=rows, read=read, known=keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The numbers of the ranges to be read: all, none, or some, of which each has a byte."""
+
+    every: bool
+    some: bytearray
+
+    @classmethod
+    def of(cls, total: int, share: float, seed: int) -> _Chosen:
+        count = min(total, max(1, round(total * share))) if share > 0 else 0
+        some = bytearray(total if 0 < count < total else 0)
+        if some:
+            for number in random.Random(seed).sample(range(total), count):  # noqa: S311  (a sample, not a secret)
+                some[number] = 1
+        return cls(0 < count == total, some)
+
+    def __contains__(self, number: int) -> bool:
+        return self.every or (bool(self.some) and self.some[number] == 1)
 
 
 def strays_tasks(
@@ -241,46 +293,52 @@ def strays_tasks(
             there have expired or were written late; rotations delete them, so they are not strays either.
     """
     known = by_segment(extra)
-    held: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
-    for segment in history.segments():
-        for layout, rows in _by_layout(history, segment).items():
-            held[layout, segment] = [(row.start, row.end) for row in rows]
+    rows = {
+        (layout, segment): found
+        for segment in history.segments()
+        for layout, found in _by_layout(history, segment).items()
+    }
+    more: dict[tuple[str, SegmentId], list[tuple[int, int]]] = {}
     if unfinished is not None:
         for planned in unfinished.segments:
-            held.setdefault((unfinished.layout, planned.id), []).append((planned.start, planned.end))
+            more.setdefault((unfinished.layout, planned.id), []).append((planned.start, planned.end))
     for segment, bounds in (below or {}).items():
         for layout in LAYOUTS:
-            held.setdefault((layout, segment), []).append(bounds)
+            more.setdefault((layout, segment), []).append(bounds)
     return [
         StraysTask(
             address,
             layout,
             segment,
-            tuple(sorted(ranges)),
+            _Bounds(rows.get((layout, segment), ()), tuple(sorted(more.get((layout, segment), ())))),
             keys_of(known.get(segment, ()) if open_layout(layout).joinable else ()),
         )
-        for (layout, segment), ranges in sorted(held.items())
+        for layout, segment in sorted({*rows, *more})
     ]
 
 
-def _by_layout(history: History, segment: SegmentId) -> dict[str, list[ArchivedRange]]:
-    found: dict[str, list[ArchivedRange]] = {}
-    for layout, row in history.ranges(segment):
-        found.setdefault(layout, []).append(row)
-    return found
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Start and end of some ranges, and of other places, each in order: of all, in order."""
+
+    rows: Sequence[ArchivedRange]
+    more: tuple[tuple[int, int], ...]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return merge(((row.start, row.end) for row in self.rows), self.more)
+
+
+def _by_layout(history: History, segment: SegmentId) -> dict[str, Sequence[ArchivedRange]]:
+    found: dict[str, list[Sequence[ArchivedRange]]] = {}
+    for generation in history.generations:
+        if rows := generation.rows.get(segment):
+            found.setdefault(generation.layout, []).append(rows)
+    return {layout: Chained(some) for layout, some in found.items()}
 
 
 def keys_of(rows: Iterable[Range]) -> frozenset[str]:
     """Return the keys of chunks, relative to the archive."""
     return frozenset(chunk_key(r.segment, r.start, r.end - r.start) for r in rows)
-
-
-def _choose(tasks: list[RangesTask], share: float, seed: int) -> list[RangesTask]:
-    total = sum(len(task.rows) for task in tasks)
-    count = min(total, max(1, round(total * share))) if share > 0 else 0
-    chosen = set(random.Random(seed).sample(range(total), count))  # noqa: S311  (a sample, not a secret)
-    numbered = iter(range(total))
-    return [replace(task, read=tuple(next(numbered) in chosen for _ in task.rows)) for task in tasks]
 
 
 def check_ranges(task: RangesTask) -> CheckResult:
@@ -403,7 +461,7 @@ def _count_strays(keys: Iterator[str]) -> CheckResult:
     return CheckResult(strays=tuple(strays), stray=stray)
 
 
-def _without_overlaps(ranges: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:
+def _without_overlaps(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Drop empty ranges and overlaps (an unfinished generation starts where the last one ended)."""
     upto = -1
     for start, end in ranges:

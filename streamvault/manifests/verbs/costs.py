@@ -223,7 +223,7 @@ def to_read_history(generations: int) -> Requests:
     return Requests(lists=_manifest_pages(generations), gets=2 * generations)
 
 
-def to_import(ranges: Iterable[tuple[str, ArchivedRange, int]], generations: int, *, may_be_cold: bool) -> Requests:
+def to_import(ranges: Sequence[tuple[str, ArchivedRange, int]], generations: int, *, may_be_cold: bool) -> Requests:
     """Return the requests of an import: the manifests, each object once, and the listing of events' keys.
 
     Args:
@@ -231,8 +231,7 @@ def to_import(ranges: Iterable[tuple[str, ArchivedRange, int]], generations: int
         generations: number of manifests read.
         may_be_cold: whether the store has classes that cannot be read at once; then a sample is tested.
     """
-    held = list(ranges)
-    return to_read_history(generations) + to_touch(len(held) if may_be_cold else 0) + to_read_all(held)
+    return to_read_history(generations) + to_touch(len(ranges) if may_be_cold else 0) + to_read_all(ranges)
 
 
 def to_touch(ranges: int) -> Requests:

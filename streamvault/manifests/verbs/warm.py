@@ -139,7 +139,7 @@ def warm_archive(archive: str, options: WarmOptions, progress: Progress) -> Warm
     """
     source = Archive.open(archive)
     storage = source.root.open_cold_storage()
-    parts = list(joined_parts(needed_parts(source.history(options.generation))))
+    parts = list(joined_parts(needed_parts(source.history(options.generation, keep="none"))))
     cold, size, asked = request_cold(storage, spans_of(source.prefix, parts), options, progress)
     if options.wait and cold and not options.dry_run:
         await_warm(source, parts, progress, options.poll)

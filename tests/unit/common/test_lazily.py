@@ -1,0 +1,34 @@
+"""Sequences whose items are made when they are asked for behave as tuples of the same items."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamvault.common.lazily import Chained, Made
+
+BOUND = st.none() | st.integers(-9, 9)
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@given(st.lists(st.lists(st.integers(), max_size=4), max_size=4), BOUND, BOUND, st.sampled_from([None, 1, 2, -1]))
+def test_it_is_as_a_tuple(parts: list[list[int]], low: int | None, high: int | None, step: int | None) -> None:
+    lazy = Chained([Made(double, part) for part in parts])
+    wanted = tuple(2 * number for part in parts for number in part)
+    chosen = slice(low, high, step)
+    assert tuple(lazy) == wanted
+    assert [lazy[at] for at in range(-len(wanted), len(wanted))] == [*wanted, *wanted]
+    assert tuple(lazy[chosen]) == wanted[chosen]
+    assert tuple(lazy[chosen][1:]) == wanted[chosen][1:]
+    assert lazy == wanted
+    assert pickle.loads(pickle.dumps(lazy)) == wanted
+    assert bool(lazy) == bool(wanted)
+    for beyond in (len(wanted), -len(wanted) - 1):
+        with pytest.raises(IndexError):
+            lazy[beyond]
