@@ -245,3 +245,18 @@ def test_file_names_sort_in_the_streams_order() -> None:
 def test_unknown_reader_is_rejected() -> None:
     with pytest.raises(UnknownLayout):
         open_reader("tables")
+
+
+def test_row_group_of_small_events_is_bounded_by_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row takes many times the memory of an event of one byte."""
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(*[b"x"] * 3000)
+    vault.export("chunks")
+    monkeypatch.setattr(streamvault.lake.task, "MEMORY_BYTES", 100_000)
+    write_table(vault.archive, format="parquet", master="inline")
+    [key] = table_keys(vault.root)
+    metadata = pq.read_metadata(io.BytesIO(objects_of(vault.root).get(key)))
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    assert sum(rows) == 3000
+    assert max(rows) < 1500

@@ -15,11 +15,13 @@ from typing import Any, TypeVar
 import pytest
 
 from streamvault import check_archive
+from streamvault.common.progress import Progress
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import EVENT_KEYS, GenerationSpan, Place, PlaceAddress, chunk_key, event_key
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import PlannedSegment
 from streamvault.manifests.plan import create_plan, find_plan
+from streamvault.manifests.verbs.check import run_checks
 from streamvault.manifests.verbs.check_ranges import (
     MAX_FINDINGS,
     CheckResult,
@@ -38,6 +40,7 @@ from streamvault.objectstore.s3.access import S3Access
 from streamvault.objectstore.s3.multipart import kept_checksums
 from streamvault.objectstore.store import KeptChecksums, NoSuchObject
 from streamvault.objectstore.uri import RootAddress
+from streamvault.runner.inline import InlineRunner
 from streamvault.streamstore.model import SegmentId, StreamCut
 from testkit.servers.s3 import S3Server
 from testkit.small_archives import Vault, archive_of
@@ -377,3 +380,16 @@ def row_of(archive: Archive, key: str) -> ArchivedRange:
     history = archive.history()
     rows = [row for segment in history.segments() for _, row in history.ranges(segment)]
     return next(row for row in rows if key.endswith(chunk_key(row.segment, row.start, row.end - row.start)))
+
+
+def result_of(number: int) -> CheckResult:
+    """Of every tenth task, there is something to tell."""
+    return CheckResult(strays=(f"{number}",) if number % 10 == 0 else (), stray=number % 10 == 0, events=1, read=1)
+
+
+def test_results_in_which_nothing_was_found_are_not_held() -> None:
+    results = run_checks(InlineRunner(2), result_of, range(100), Progress())
+    assert len(results) == 11
+    total = CheckResult.sum_of(results)
+    assert (total.events, total.read, total.stray) == (100, 100, 10)
+    assert total.strays == tuple(f"{number}" for number in range(0, 100, 10))
