@@ -36,15 +36,14 @@ MIB = 2**20
 RANGE_BYTES = 64 * MIB
 PETABYTE = 10**15
 PAYLOAD = b"ten bytes."
+PARTS = ("plans", "data", "handoff")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the benchmark's options."""
-    parser.add_argument(
-        "--part", nargs="+", default=["ranges", "handoff"], choices=("ranges", "handoff"), help="what is measured"
-    )
+    parser.add_argument("--part", nargs="+", default=PARTS, choices=PARTS, help="what is measured")
     parser.add_argument("--generations", type=int, nargs=2, default=[4, 16], metavar="N", help="two sizes (4 16)")
-    parser.add_argument("--ranges", type=int, default=15_000, metavar="N", help="ranges of a generation (15000)")
+    parser.add_argument("--ranges", type=int, default=15_000, metavar="N", help="ranges of 64 MiB (15000)")
     parser.add_argument("--events", type=int, default=16_000_000, metavar="N", help="events of the table (16 million)")
     parser.add_argument("--quick", action="store_true", help="only show that it runs")
 
@@ -53,9 +52,11 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     """Add the tables."""
     few, many = (1, 2) if arguments.quick else arguments.generations
     ranges, events = (20, 2_000) if arguments.quick else (arguments.ranges, arguments.events)
-    results.describe({"ranges": f"{ranges:,} in each generation", "event": f"{len(PAYLOAD)} bytes"})
-    if "ranges" in arguments.part:
-        _add_ranges(results, few, many, ranges)
+    results.describe({"ranges of 64 MiB": f"{ranges:,} in each generation", "event": f"{len(PAYLOAD)} bytes"})
+    if "plans" in arguments.part:
+        _add_ranges(results, few, many, ranges, large=True)
+    if "data" in arguments.part:
+        _add_ranges(results, few, many, ranges // 5, large=False)
     if "handoff" in arguments.part:
         _add_handoff(results, events)
 
@@ -182,23 +183,23 @@ OF_LARGE = {
 OF_SMALL = {"`import`": _import, "`cat`": _cat, "`check --read-data`": _check_data}
 
 
-def _add_ranges(results: Results, few: int, many: int, ranges: int) -> None:
+def _add_ranges(results: Results, few: int, many: int, ranges: int, *, large: bool) -> None:
     found: dict[str, list[int]] = {}
-    for large, verbs in ((True, OF_LARGE), (False, OF_SMALL)):
-        for generations in (few, many):
-            with TemporaryDirectory() as folder:
-                made = Made(folder, large)
-                made.fill(generations, ranges)
-                for name, verb in verbs.items():
-                    found.setdefault(name, []).append(_peak(verb, made))
-                    say(f"  {generations} generations: {name}: {found[name][-1] / MIB:.0f} MiB")
+    for generations in (few, many):
+        with TemporaryDirectory() as folder:
+            made = Made(folder, large)
+            made.fill(generations, ranges)
+            for name, verb in (OF_LARGE if large else OF_SMALL).items():
+                found.setdefault(name, []).append(_peak(verb, made))
+                say(f"  {generations} generations: {name}: {found[name][-1] / MIB:.0f} MiB")
     rows = []
     for name, (low, high) in found.items():
         each = max(0.0, (high - low) / ((many - few) * ranges))
         whole = (low + each * (PETABYTE / RANGE_BYTES - few * ranges)) / 2**30
         rows.append((name, f"{low / MIB:.0f} MiB", f"{high / MIB:.0f} MiB", f"{each:.0f} B", f"{whole:.1f} GiB"))
-    heads = ("memory, by ranges", f"{few * ranges:,}", f"{many * ranges:,}", "a range", "1 PB, extrapolated")
-    results.add("ranges", table(heads, rows), found)
+    title = "of 64 MiB" if large else "of an event"
+    heads = (f"memory, by ranges {title}", f"{few * ranges:,}", f"{many * ranges:,}", "a range", "1 PB, extrapolated")
+    results.add(title, table(heads, rows), found)
 
 
 def _add_handoff(results: Results, events: int) -> None:
