@@ -178,7 +178,7 @@ OF_LARGE = {
     "`ls`": _ls,
     "`import`, its plan": _plan_import,
     "`check`": _check,
-    "`handoff`, its plan": _plan_handoff,
+    "`handoff --dry-run`": _plan_handoff,
 }
 OF_SMALL = {"`import`": _import, "`cat`": _cat, "`check --read-data`": _check_data}
 
