@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from streamvault.common.errors import Absent, Conflict, Damaged, Overtaken
 from streamvault.layouts.archived_range import ArchivedRange
@@ -150,6 +151,9 @@ def _place_of(archive: Archive, listing: Listing, manifest: Manifest, where: str
 
 
 T = TypeVar("T")
+
+_decoded = WeakValueDictionary[str, Manifest]()
+"""The SHA-256 of a file → the manifest in it, while anybody has it: decoding one with many segments takes a second."""
 
 DECIDE_TRIES = 100
 """How often other runs may decide first before this one fails."""
@@ -402,7 +406,10 @@ class Archive:
             data = self.store.get(key)
         except NoSuchObject:
             raise NoSuchArchive(f"no generation {span.last}", where=self.uri) from None
-        manifest = decode(Manifest, data, where)
+        fingerprint = hashlib.sha256(data).hexdigest()
+        manifest = _decoded.get(fingerprint)
+        if manifest is None:
+            manifest = _decoded[fingerprint] = decode(Manifest, data, where)
         if (manifest.name, manifest.span) != (self.stream, span):
             what = f"the manifest belongs to another archive ({manifest.name}, generation {manifest.generation})"
             raise Damaged(what, where=where)
@@ -412,7 +419,7 @@ class Archive:
             )
             todo = "Move each archive back to the folder it was written to: ROOT, or ROOT/_line-NAME."
             raise Damaged(f"the manifest is of {known}, and this is {here}", where=where, todo=todo)
-        return manifest, hashlib.sha256(data).hexdigest()
+        return manifest, fingerprint
 
     def load_span(self, span: GenerationSpan, keep: Kept = "all") -> Generation:
         """Return a generation in force with its manifest and ranges, cross-checked.

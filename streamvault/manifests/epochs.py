@@ -13,20 +13,28 @@ from typing import Annotated, Any
 from pydantic import PlainSerializer, PlainValidator, ValidationInfo, WithJsonSchema
 
 from streamvault.manifests.files import value_errors
+from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.model import MOST_SEGMENTS, Epoch, EpochChange, Epochs, KeyRange, SegmentId
 
 FLOAT_SLACK = 1e-12
 """Tolerance for a key space that ends below 1.0: Pravega's default ranges for 49 segments end an ulp below it."""
 
 _ID = r"(?:(0|[1-9][0-9]{0,9})\.)?(0|[1-9][0-9]{0,9})"
-_SEALED = re.compile(_ID)
 _OPENED = re.compile(_ID + r"(?::([0-9](?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?))?")
 _PATTERN = r"^([0-9]+\.[0-9]+(,[0-9]+\.[0-9]+)*)?>([0-9.]+(:[0-9.eE+-]+)?(,[0-9.]+(:[0-9.eE+-]+)?)*)?$"
 
 
+_written: tuple[Epochs, list[str]] | None = None
+"""What was written last. A plan and its manifest have the same epochs."""
+
+
 def epoch_texts(epochs: Epochs) -> list[str]:
     """Return a text for each epoch, as `parse_epochs` reads them."""
-    return [_text(number, change) for number, change in enumerate(epochs.changes)]
+    global _written  # noqa: PLW0603
+    known = _written
+    if known is None or known[0] is not epochs:
+        known = _written = epochs, [_text(number, change) for number, change in enumerate(epochs.changes)]
+    return known[1].copy()
 
 
 def _text(number: int, change: EpochChange) -> str:
@@ -76,50 +84,45 @@ def parse_epochs(texts: Sequence[str]) -> Epochs:
     if before is None or wanted[: len(known)] != known:
         known, before = (), None
     changes = [] if before is None else list(before.changes)
-    ranges = {} if before is None else dict(before.ranges)
+    held = {} if before is None else _by_name(before.ranges)
     for number, text in enumerate(wanted[len(known) :], len(known)):
         try:
-            changes.append(_change(number, text, ranges))
-        except (ValueError, KeyError):
+            changes.append(_change(number, text, held))
+        except (ValueError, KeyError, InvalidName):
             raise ValueError(f"not what epoch {number} seals and opens: {text[:80]!r}") from None
-        ranges.update(changes[-1].opens)
-        if len(ranges) > MOST_SEGMENTS:
+        held.update(_by_name(changes[-1].opens))
+        if len(held) > MOST_SEGMENTS:
             raise ValueError(f"more than {MOST_SEGMENTS} segments")
     epochs = _checked(Epochs.of(changes), before)
     _latest = wanted, epochs
     return epochs
 
 
-def _change(number: int, text: str, ranges: Mapping[SegmentId, KeyRange]) -> EpochChange:
+_Segment = tuple[SegmentId, KeyRange]
+
+
+def _by_name(ranges: Mapping[SegmentId, KeyRange]) -> dict[str, _Segment]:
+    return {f"{item[0].epoch}.{item[0].number}": item for item in ranges.items()}
+
+
+def _change(number: int, text: str, held: Mapping[str, _Segment]) -> EpochChange:
     sealed, arrow, opened = text.partition(">")
     if not arrow:
         raise ValueError
-    with value_errors():
-        names = [_id(_match(_SEALED, one), None) for one in sealed.split(",")] if sealed else []
-        seals = {segment: ranges[segment] for segment in names}
-        seals = dict(sorted(seals.items(), key=lambda item: item[1].low))
-        place, opens = _Place(number, seals), dict[SegmentId, KeyRange]()
-        for one in (opened.split(",")) if opened else ():
-            match = _match(_OPENED, one)
-            high = place.end if match[3] is None else float(match[3])
-            opens[_id(match, number)] = KeyRange(place.low, high)
-            place.fill(high)
-    if len(seals) != len(names) or len(opens) != (opened.count(",") + 1 if opened else 0):
+    names = sealed.split(",") if sealed else []
+    seals = dict(sorted((held[name] for name in names), key=lambda item: item[1].low))
+    place, opens, count = _Place(number, seals), dict[SegmentId, KeyRange](), 0
+    for count, one in enumerate(opened.split(",") if opened else (), 1):  # noqa: B007
+        match = _OPENED.fullmatch(one)
+        if match is None:
+            raise ValueError
+        epoch, name, end = match.groups()
+        high = place.end if end is None else float(end)
+        opens[SegmentId(number if epoch is None else int(epoch), int(name))] = KeyRange(place.low, high)
+        place.fill(high)
+    if len(seals) != len(names) or len(opens) != count:
         raise ValueError  # one is there twice
     return EpochChange(seals, opens)
-
-
-def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
-    match = pattern.fullmatch(text)
-    if match is None:
-        raise ValueError
-    return match
-
-
-def _id(match: re.Match[str], epoch: int | None) -> SegmentId:
-    if match[1] is None and epoch is None:
-        raise ValueError
-    return SegmentId(int(match[1]) if match[1] is not None else epoch or 0, int(match[2]))
 
 
 def _checked(epochs: Epochs, before: Epochs | None = None) -> Epochs:

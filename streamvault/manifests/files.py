@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from typing import Annotated, TypeVar
 
@@ -201,11 +202,16 @@ def value_errors() -> Iterator[None]:
         raise ValueError(str(error)) from None
 
 
+_stream_name = lru_cache(maxsize=16)(StreamName.parse)  # the segments of a file are of one stream
+
+
 def _segment_name(value: str) -> str:
     owner, _, segment = value.rpartition("/")
-    with value_errors():
-        StreamName.parse(owner)
+    try:
+        _stream_name(owner)
         SegmentId.parse(segment)
+    except Usage as error:
+        raise ValueError(str(error)) from None
     return value
 
 

@@ -435,7 +435,8 @@ class GenerationModel(File):
         """Raise ValueError unless the segments are those between the cuts, with these bounds, and contain the gaps."""
         with value_errors():
             between = segments_between(self._described(), self.from_, self.to)
-        if [segment.name for segment in segments] != [segment.in_stream(self.name) for segment in between]:
+        prefix = f"{self.name}/"
+        if [segment.name for segment in segments] != [f"{prefix}{key}" for key in between]:
             raise ValueError("segments are not those between the cuts, in order, each once")
         for segment, (start, end) in zip(segments, between.values(), strict=True):
             if segment.start > segment.end:
@@ -443,9 +444,8 @@ class GenerationModel(File):
             if segment.start != start or end not in {None, segment.end}:
                 raise ValueError(f"{segment.name} does not start and end at the cuts")
         last = self.epochs[-1].segments
-        if len({segment.sealed for segment in segments if segment.id in last}) > 1 or any(
-            not segment.sealed for segment in segments if segment.id not in last
-        ):
+        sealed = {(key in last, segment.sealed) for key, segment in zip(between, segments, strict=True)}
+        if (False, False) in sealed or {(True, False), (True, True)} <= sealed:
             raise ValueError("a segment is sealed that is open in the last epoch, or the other way round")
         cut = self.to.to_json()
         for seen in self.witness:

@@ -203,8 +203,8 @@ def segments_between(
         raise InvalidCut(
             f"the first cut lies after the second ({_place(to_cut, after[1])})", where=_place(from_cut, after[0])
         )
-    cuts = (_by_key(ranges, from_cut.offsets), _by_key(ranges, to_cut.offsets))
-    lows = [[ranges[segment].low for segment in cut] for cut in cuts]
+    low, earliest = _epochs_by_key(ranges, from_cut)
+    low_to, latest = _epochs_by_key(ranges, to_cut)
     between: dict[SegmentId, tuple[int, int | None]] = {}
     begun, open_till = _open_in(description, from_cut)
     ended, _ = _open_in(description, to_cut)
@@ -212,8 +212,8 @@ def segments_between(
         if first > ended or (begun <= open_till and last < begun):
             continue  # opened after all of the second cut, or sealed before all of the first was open at a time
         # Neither cut names an ancestor of another of its segments, so one key represents all keys of the segment.
-        earliest, latest = (cut[bisect_right(low, held.low) - 1] for cut, low in zip(cuts, lows, strict=True))
-        if earliest.epoch <= segment.epoch <= latest.epoch:
+        key, epoch = held.low, segment.epoch
+        if earliest[bisect_right(low, key) - 1] <= epoch <= latest[bisect_right(low_to, key) - 1]:
             between[segment] = from_cut.offsets.get(segment, 0), to_cut.offsets.get(segment)
     return between
 
@@ -238,6 +238,12 @@ def _open_in(description: StreamDescription, cut: StreamCut) -> tuple[int, int]:
     """Return the epoch in which the last of a cut's segments was opened, and the last one before any was sealed."""
     lives = [description.epochs.life(segment) for segment in cut.offsets]
     return max(life.first for life in lives), min(life.last for life in lives)
+
+
+def _epochs_by_key(ranges: Ranges, cut: StreamCut) -> tuple[list[float], list[int]]:
+    """Return the lowest keys of a cut's segments, ascending, and the epochs in which they were opened."""
+    ordered = _by_key(ranges, cut.offsets)
+    return [ranges[segment].low for segment in ordered], [segment.epoch for segment in ordered]
 
 
 def _by_key(ranges: Ranges, segments: Iterable[SegmentId]) -> list[SegmentId]:

@@ -35,6 +35,7 @@ from streamvault.streamstore.local.segment_files import (
     SegmentFiles,
     locked,
     punch_hole,
+    read_beginning,
     read_state,
     replace_file,
     system_errors,
@@ -181,8 +182,7 @@ def read_revision(folder: Path) -> bytes:
     Raises:
         FileNotFoundError: there is no such stream.
     """
-    with (folder / RECORD).open("rb", buffering=0) as file:
-        return file.read(_REVISION_BYTES)
+    return read_beginning(f"{folder}/{RECORD}", _REVISION_BYTES)
 
 
 def load_record(folder: Path, stream: StreamName) -> StreamRecord:
@@ -238,14 +238,14 @@ def save_record(folder: Path, record: StreamRecord) -> None:
 
 def _epochs(value: list[dict[str, Any]]) -> Epochs:
     changes: list[EpochChange] = []
-    ranges: dict[SegmentId, KeyRange] = {}
+    known: dict[str, tuple[SegmentId, KeyRange]] = {}
     for number, entry in enumerate(value):
         if entry["epoch"] != number:
             raise ValueError("epochs are not numbered consecutively from 0")
-        seals = {segment: ranges[segment] for segment in map(SegmentId.parse, entry["seals"])}
-        opens = {SegmentId.parse(name): KeyRange(low, high) for name, (low, high) in entry["opens"].items()}
-        changes.append(EpochChange(seals, opens))
-        ranges.update(opens)
+        seals = dict(known[name] for name in entry["seals"])
+        opens = {name: (SegmentId.parse(name), KeyRange(low, high)) for name, (low, high) in entry["opens"].items()}
+        changes.append(EpochChange(seals, dict(opens.values())))
+        known.update(opens)
     return Epochs.of(changes)
 
 
@@ -365,8 +365,11 @@ class StreamFolder:
             NoSuchScope: the scope does not exist.
             NoSuchStream: the stream does not exist.
         """
-        with self._errors():
+        try:
             return read_revision(self.path)
+        except OSError:
+            with self._errors():
+                raise
 
     def record(self) -> StreamRecord:
         """The stream's record now; a commit that is decided is finished before.
@@ -510,11 +513,9 @@ def check_live(record: StreamRecord, segment: SegmentId) -> None:
     Raises:
         NoSuchSegment: says which of the two.
     """
-    where = segment.in_stream(record.stream)
-    if segment not in record.ranges:
-        raise NoSuchSegment("the stream never had this segment", where=where)
     if segment not in record.live:
-        raise NoSuchSegment("the segment was truncated", where=where)
+        what = "the segment was truncated" if segment in record.ranges else "the stream never had this segment"
+        raise NoSuchSegment(what, where=segment.in_stream(record.stream))
 
 
 def truncated(where: str, start: int) -> SegmentTruncated:

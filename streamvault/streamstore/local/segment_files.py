@@ -155,6 +155,19 @@ class SegmentState:
     sequence: int = 0
 
 
+def read_beginning(path: str | Path, size: int) -> bytes:
+    """Return the first bytes of a file, at the least cost: this is done with every block that is read.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(handle, size)
+    finally:
+        os.close(handle)
+
+
 def create_state(path: Path) -> None:
     """Make the file of an empty segment."""
     replace_file(path, _encode(SegmentState()) + b" " * (_SLOT - 1) + b"\n")
@@ -167,7 +180,7 @@ def read_state(path: Path) -> SegmentState:
         StreamStoreError: neither slot is whole: the file was damaged from outside.
     """
     try:
-        content = path.read_bytes()
+        content = read_beginning(path, 2 * _SLOT)
     except FileNotFoundError:
         return SegmentState()
     slots = [_decode(content[at : at + _SLOT]) for at in (0, _SLOT)]
@@ -225,6 +238,7 @@ class SegmentFiles:
     state: Path
 
     @classmethod
+    @lru_cache(maxsize=1024)  # making paths takes longer than reading a short file
     def of_segment(cls, folder: Path, segment: SegmentId) -> SegmentFiles:
         """Those of a segment, in its stream's folder."""
         return cls(folder / f"{segment}.data", folder / f"{segment}.state")

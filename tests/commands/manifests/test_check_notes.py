@@ -206,3 +206,15 @@ def test_conversion_that_has_only_begun_is_no_damage(begun: tuple[Vault, Vault],
     convert_archive(vault.archive, target.root, layout="events", master="inline")
     assert check_archive(target.archive, read_data=True, master="inline").ok
     assert [one.problem for one in list_archives(target.root)] == [""]
+
+
+def test_manifest_is_decoded_again_only_if_it_has_changed(vault: Vault) -> None:
+    archive, key = archive_of(vault.root), f"{NAME}/{manifest_key(FIRST)}"
+    first, data = archive.manifest(), contents(vault.root)[key]
+    assert archive.manifest() is first
+    assert archive_of(vault.root).found()[1] == hashlib.sha256(data).hexdigest()
+    replace_object(vault.root, key, data.replace(b'"tool": "', b'"tool": "x'))
+    with pytest.raises(Damaged, match="SHA-256"):
+        archive.manifest()
+    replace_object(vault.root, key, data)
+    assert archive.manifest() is first
