@@ -71,7 +71,8 @@ SAMPLE_SEGMENTS = 97
 SAMPLE_ROWS = 10_000
 """Rows of an index that are encoded together."""
 
-SAMPLE_FRAMES = 16
+SAMPLE_FRAMES, SAMPLE_BLOCKS = 256, 4096
+"""Frames, and characters of blocks' checksums, of a range that are encoded; of more, their size is added."""
 
 DRIVER_BYTES = 200 * 2**20
 """Memory of a command with few ranges."""
@@ -122,35 +123,46 @@ def index_bytes(
     for _, part in parts:
         for units, times in part.pieces():
             sizes[part.bytes * units // part.units] += times * part.alike
-    frames = sum(-(-size // FRAME_BYTES) * times for size, times in sizes.items()) if compressed else 0
 
-    def encoded(held: int = 0, blocks: str = "") -> int:
+    def frames_of(size: int) -> int:
+        return -(-size // FRAME_BYTES) if compressed else 0
+
+    def encoded(blocks_of: Callable[[int], int]) -> int:
         def size_of(count: int) -> int:
             rows = (
-                ArchivedRange(segment, 0, 1, 1, _DIGEST, (FRAME_BYTES,) * held, checksum, blocks)
-                for segment in islice(_segment_of_each_range(parts), count)
+                ArchivedRange(
+                    segment,
+                    0,
+                    size,
+                    1,
+                    _DIGEST,
+                    (FRAME_BYTES,) * min(frames_of(size), SAMPLE_FRAMES),
+                    checksum,
+                    "A" * min(blocks_of(size), SAMPLE_BLOCKS),
+                )
+                for segment, size in islice(_each_range(parts), count)
             )
             return len(encode_ranges(stream, rows))
 
-        return _extrapolated(size_of, ranges, SAMPLE_ROWS)
+        left = ((4, frames_of, SAMPLE_FRAMES), (1, blocks_of, SAMPLE_BLOCKS))  # of ranges that are very large
+        more = sum(one * max(of(size) - most, 0) * times for size, times in sizes.items() for one, of, most in left)
+        return _extrapolated(size_of, ranges, SAMPLE_ROWS) + more
 
-    found = plain = encoded()
-    if compressed:
-        sample = min(-(-frames // ranges), SAMPLE_FRAMES) if ranges else 1
-        found += (encoded(sample) - plain) * frames // max(ranges * sample, 1)
-    if layout.one_object_per_event or not ranges:
-        return found
+    found = encoded(lambda _: 0)
     length = sum(block_checksums_length(size) * times for size, times in sizes.items())
-    if found + length > MAX_WITH_BLOCKS:  # then they are left out
+    if layout.one_object_per_event or found + length > MAX_WITH_BLOCKS:  # then they are left out
         return found
-    most = block_checksums_length(max(sizes))
-    return found + encoded(0, "A" * most) - plain + length - ranges * most
+    return encoded(block_checksums_length)
 
 
-def _segment_of_each_range(parts: Iterable[tuple[SegmentId, Part]]) -> Iterator[SegmentId]:
+def _each_range(parts: Iterable[tuple[SegmentId, Part]]) -> Iterator[tuple[SegmentId, int]]:
+    """Yield the segment and the size of each range."""
     for first, part in parts:
+        sizes = [(part.bytes * units // part.units, times) for units, times in part.pieces()]
         for number in range(part.alike):
-            yield from repeat(SegmentId(first.epoch, first.number + number), part.ranges)
+            segment = SegmentId(first.epoch, first.number + number)
+            for size, times in sizes:
+                yield from repeat((segment, size), times)
 
 
 def driver_bytes(name: VerbName, ranges: int, manifest: int, index: int) -> int:

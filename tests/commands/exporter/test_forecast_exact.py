@@ -25,6 +25,7 @@ from testkit.streams import append_bytes, append_events
 from tests import metered
 from tests.counting import counted
 
+MIB = 1024 * 1024
 RANGE_SIZE = 4096
 PAGE, RANGES_A_TASK = 8, 4
 
@@ -132,8 +133,35 @@ def said(plan: PlanReport) -> dict[str, Requests]:
     return {one.verb: Requests(one.puts, one.lists, one.gets) for one in plan.work}
 
 
+LARGER = {
+    # payload; events; size of a range; where the segment begins
+    "several frames": (1_000_000, 12, 5 * MIB, 0),
+    "several frames, head truncated": (1_000_000, 12, 5 * MIB, 4),
+    "large events": (9 * MIB, 2, 64 * MIB, 0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+@pytest.mark.parametrize("size", LARGER.values(), ids=LARGER)
+def test_larger_ranges(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: tuple[int, int, int, int],
+    kind: tuple[LayoutName, Compression],
+) -> None:
+    payload, events, range_size, gone = size
+    vault = Vault(tmp_path)
+    alike(payload, events)(vault)
+    vault.truncate(gone * (payload + 8))
+    options = as_options(kind, range_size=range_size)
+    plan = plan_archive(vault.uri(), **options)
+    found = made(vault, monkeypatch, iter(range(1)), **options)
+    assert said(plan) == found.requests
+    assert ([plan.index_bytes], [plan.manifest_bytes]) == (found.indexes, found.manifests)
+
+
 def as_options(kind: tuple[LayoutName, Compression], **more: Any) -> dict[str, Any]:
-    return {"layout": kind[0], "compress": kind[1], "range_size": RANGE_SIZE, **more}
+    return {"layout": kind[0], "compress": kind[1], "range_size": RANGE_SIZE} | more
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
