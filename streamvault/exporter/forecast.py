@@ -79,12 +79,12 @@ DRIVER_BYTES = 200 * 2**20
 
 DRIVER_BYTES_A_RANGE: Mapping[VerbName, int] = {
     "export": 3_000,
-    "import": 3_000,
-    "check": 3_000,
-    "check --read-data": 3_000,
+    "import": 60,
+    "check": 60,
+    "check --read-data": 764,
 }
 """Memory of a verb's process, for each range: its task, its row, its entry of the index. An export has the ranges of
-one generation, the others those of all."""
+one generation, the others those of all, with the checksums of 64 blocks if they read chunks."""
 
 DRIVER_BYTES_A_MANIFEST_BYTE = 22
 """Memory of any process, for each byte of a manifest, most of which are of the stream's history."""
