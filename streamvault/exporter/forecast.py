@@ -30,6 +30,7 @@ from streamvault.manifests.manifest import (
     Manifest,
     PlannedSegment,
     SegmentEntry,
+    Totals,
     Witness,
 )
 from streamvault.manifests.options import RANGE_SIZE
@@ -109,7 +110,8 @@ def manifest_of(plan: Plan, events: Mapping[SegmentId, int], index: int) -> Mani
         for one in plan.segments
     )
     manifest = plan.manifest(entries, plan.gaps, TOOL)
-    return manifest.model_copy(update={"index": IndexEntry(bytes=index, digest=_DIGEST), "line": ""})
+    published = {"index": IndexEntry(bytes=index, digest=_DIGEST), "before": Totals(), "line": ""}
+    return manifest.model_copy(update=published)
 
 
 def index_bytes(
