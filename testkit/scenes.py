@@ -32,10 +32,10 @@ from streamvault.concat.reports import CopyReport, StitchReport
 from streamvault.importer import run
 from streamvault.importer.target import Target, first_segment_id
 from streamvault.layouts.layout import Compression, LayoutName
+from streamvault.manifests.spans import spans_of
 from streamvault.objectstore.uri import RootAddress
 from streamvault.replication.replica import Replica
 from streamvault.replication.reports import MoveReport, PromoteReport, ReplicateReport
-from streamvault.sources.spans import spans_of
 from streamvault.streamstore import lease
 from streamvault.streamstore.byte_source import LiveSegment
 from streamvault.streamstore.lease import Lease

@@ -41,14 +41,16 @@ def _show(results: Results, report: PlanReport) -> None:
             "objects": f"{about if report.objects == report.events else ''}{report.objects:,}",
             "manifest": f"{bytes_text(report.manifest_bytes)} a generation",
             "index": f"{bytes_text(report.index_bytes)} a generation",
-            "memory": f"{bytes_text(report.driver_bytes)} of the command that exports, beside its tasks",
             "prefixes": f"{report.written_prefixes:,} that an export writes to at a time",
         }
     )
     results.line("")
     results.table(
-        {"VERB": False, "PUT": True, "LIST": True, "GET": True},
-        [(one.verb, f"{one.puts:,}", f"{one.lists:,}", f"{one.gets:,}") for one in report.work],
+        {"VERB": False, "PUT": True, "LIST": True, "GET": True, "MEMORY": True},
+        [
+            (one.verb, f"{one.puts:,}", f"{one.lists:,}", f"{one.gets:,}", bytes_text(one.driver_bytes))
+            for one in report.work
+        ],
     )
     results.line("")
     results.table(

@@ -29,7 +29,7 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import load_index_code
 from streamvault.manifests.options import RANGE_SIZE, ArchivingOptions
 from streamvault.manifests.plan import Plan
-from streamvault.manifests.verbs.costs import cost_of_export
+from streamvault.manifests.verbs.costs import cost_of_export, ranges_of
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.uri import RootAddress
 from streamvault.runner.opening import open_runner
@@ -285,7 +285,8 @@ def _rehearse(
     drafted = draft_plan(archive, store, options, registry)
     _check_window(drafted, options)
     plan, newest = drafted.plan, drafted.newest
-    parts, exact = estimate_parts(store, plan, options.largest_event) if plan else ([], True)
+    found, exact = estimate_parts(store, plan, options.largest_event) if plan else ({}, True)
+    parts = list(found.values())
     generation = plan or newest
     seconds = round(time.monotonic() - began, 3)
     return ExportReport(
@@ -298,7 +299,7 @@ def _rehearse(
         events_estimated=not exact,
         fingerprint="" if plan else drafted.fingerprint,
         bytes=plan.bytes if plan else 0,
-        ranges=sum(part.ranges for part in parts),
+        ranges=ranges_of(parts),
         reader_groups=reported_groups(generation.reader_groups) if generation else (),
         warnings=tuple(_not_archived(archive, store, drafted)),
         seconds=seconds,

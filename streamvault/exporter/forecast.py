@@ -1,26 +1,40 @@
 """The *plan* command: computes what an archive of a stream, or of one that need not exist, would take.
 
-The sizes of a generation's manifest and index are those of a sample, encoded by the code that writes them; what follows
-the sample grows in proportion. The memory of the process that exports the generation follows from them.
+To know their sizes, the manifest and the index of a generation are encoded by the code that writes them; of thousands
+of entries only a sample is, and the rest grows in proportion. The memory of each process follows from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, pairwise
+from functools import partial
+from itertools import islice, pairwise, repeat
 from math import ceil
 
 from streamvault.common.errors import Usage
 from streamvault.common.options import verb
 from streamvault.common.units import bytes_text, now_utc
+from streamvault.common.version import TOOL
 from streamvault.exporter.plan import make_plan
 from streamvault.exporter.reports import ExportOptions, PlanOptions, PlanReport, StorageForecast, VerbForecast, VerbName
 from streamvault.layouts.archived_range import ArchivedRange, block_checksums_length
 from streamvault.layouts.chunks import FRAME_BYTES
-from streamvault.layouts.layout import Layout, layout_of, open_layout
-from streamvault.manifests.manifest import FORMAT, MAX_INDEX_BYTES, Configuration, Manifest, SegmentEntry, Witness
+from streamvault.layouts.layout import LAYOUTS, Layout, LayoutName, layout_of, open_layout
+from streamvault.manifests.deleting import below_head
+from streamvault.manifests.manifest import (
+    MAX_INDEX_BYTES,
+    Configuration,
+    IndexEntry,
+    Manifest,
+    PlannedSegment,
+    SegmentEntry,
+    Totals,
+    Witness,
+)
 from streamvault.manifests.options import RANGE_SIZE
+from streamvault.manifests.plan import Plan
 from streamvault.manifests.verbs.costs import (
     Part,
     Prices,
@@ -29,13 +43,15 @@ from streamvault.manifests.verbs.costs import (
     list_prices,
     load_prices,
     objects_of,
+    ranges_of,
     to_check,
     to_export,
-    to_read_alike,
     to_read_history,
+    to_read_part,
     to_touch,
 )
 from streamvault.objectstore.store import PAGE, SMALL
+from streamvault.sources.identity import WITNESS_BYTES
 from streamvault.sources.reader import estimate_parts
 from streamvault.streamstore.model import (
     HEADER_BYTES,
@@ -56,61 +72,111 @@ SAMPLE_SEGMENTS = 97
 SAMPLE_ROWS = 10_000
 """Rows of an index that are encoded together."""
 
-SAMPLE_FRAMES = 16
+SAMPLE_FRAMES, SAMPLE_BLOCKS = 256, 4096
+"""Frames, and characters of blocks' checksums, of a range that are encoded; of more, their size is added."""
 
 DRIVER_BYTES = 200 * 2**20
 """Memory of a command with few ranges."""
 
-DRIVER_BYTES_A_RANGE = 3_000
-"""Memory of the process that exports, for each range: its task, its row, its entry of the index."""
+DRIVER_BYTES_A_RANGE: Mapping[VerbName, int] = {
+    "export": 3_000,
+    "import": 60,
+    "check": 60,
+    "check --read-data": 764,
+}
+"""Memory of a verb's process, for each range: its task, its row, its entry of the index. An export has the ranges of
+one generation, the others those of all, with the checksums of 64 blocks if they read chunks."""
+
+DRIVER_BYTES_A_MANIFEST_BYTE = 22
+"""Memory of any process, for each byte of a manifest, most of which are of the stream's history."""
 
 _DIGEST = "0" * 64
 _CHECKSUM = f"{'A' * 11}="
-_WITNESS_BYTES = 2**20
+
+MOST_CUT = 10_000
+"""Parts of segments whose ranges are counted one by one."""
 
 
-def manifest_bytes(stream: StreamName, segments: int, part: Part) -> int:
-    """Return the size of a manifest with so many segments, each of which has a part."""
+def manifest_of(plan: Plan, events: Mapping[SegmentId, int], index: int) -> Manifest:
+    """Return the manifest that an export with a plan would write, but for digests.
 
-    def size_of(count: int) -> int:
-        return len(_manifest(stream, range(segments - count, segments), part).encode())
+    Args:
+        plan: the plan.
+        events: number of events of each segment that has some.
+        index: size of the index.
+    """
+    entries = (
+        SegmentEntry(**dict(one), events=events.get(one.id, 0), bytes=one.end - one.start, digest=_DIGEST)
+        for one in plan.segments
+    )
+    manifest = plan.manifest(entries, plan.gaps, TOOL)
+    published = {"index": IndexEntry(bytes=index, digest=_DIGEST), "before": Totals(), "line": ""}
+    return manifest.model_copy(update=published)
 
-    return _extrapolated(size_of, segments, SAMPLE_SEGMENTS)
 
-
-def index_bytes(stream: StreamName, ranges: int, part: Part, layout: Layout, *, compressed: bool) -> int:
-    """Return the size of an index with so many ranges, of segments that each have a part."""
+def index_bytes(
+    stream: StreamName, parts: Sequence[tuple[SegmentId, Part]], layout: Layout, *, compressed: bool
+) -> int:
+    """Return the size of an index of parts, given with the first of the segments that are alike."""
     from streamvault.manifests.index import MAX_WITH_BLOCKS, encode_ranges  # noqa: PLC0415  (imports pyarrow)
 
-    checksum = "" if layout.one_object_per_event else _CHECKSUM
-    each, size = max(part.ranges, 1), max(part.bytes // max(part.ranges, 1), 1)
+    checksum, ranges = "" if layout.one_object_per_event else _CHECKSUM, ranges_of(part for _, part in parts)
+    sizes = Counter[int]()
+    for _, part in parts:
+        for units, times in part.pieces():
+            sizes[part.bytes * units // part.units] += times * part.alike
 
-    def encoded(frames: int, blocks: str = "") -> int:
-        held = (FRAME_BYTES,) * frames
+    def frames_of(size: int) -> int:
+        return -(-size // FRAME_BYTES) if compressed else 0
 
+    def encoded(blocks_of: Callable[[int], int]) -> int:
         def size_of(count: int) -> int:
-            begins = ((SegmentId(0, n // each), n % each * size) for n in range(count))
-            rows = (ArchivedRange(s, at, at + size, 1, _DIGEST, held, checksum, blocks) for s, at in begins)
+            rows = (
+                ArchivedRange(
+                    segment,
+                    0,
+                    size,
+                    1,
+                    _DIGEST,
+                    (FRAME_BYTES,) * min(frames_of(size), SAMPLE_FRAMES),
+                    checksum,
+                    "A" * min(blocks_of(size), SAMPLE_BLOCKS),
+                )
+                for segment, size in islice(_each_range(parts), count)
+            )
             return len(encode_ranges(stream, rows))
 
-        return _extrapolated(size_of, ranges, SAMPLE_ROWS)
+        left = ((4, frames_of, SAMPLE_FRAMES), (1, blocks_of, SAMPLE_BLOCKS))  # of ranges that are very large
+        more = sum(one * max(of(size) - most, 0) * times for size, times in sizes.items() for one, of, most in left)
+        return _extrapolated(size_of, ranges, SAMPLE_ROWS) + more
 
-    found = plain = encoded(0)
-    if compressed:
-        frames = -(-size // FRAME_BYTES)
-        sample = min(frames, SAMPLE_FRAMES)
-        found += (encoded(sample) - plain) * frames // sample
-    if layout.one_object_per_event:
+    found = encoded(lambda _: 0)
+    length = sum(block_checksums_length(size) * times for size, times in sizes.items())
+    if layout.one_object_per_event or found + length > MAX_WITH_BLOCKS:  # then they are left out
         return found
-    length = block_checksums_length(size)
-    if found + ranges * length > MAX_WITH_BLOCKS:  # then they are left out
-        return found
-    return found + encoded(0, "A" * length) - plain
+    return encoded(block_checksums_length)
 
 
-def driver_bytes(ranges: int, index: int) -> int:
-    """Return the memory of a process that exports so many ranges; their index is encoded in memory."""
-    return DRIVER_BYTES + ranges * DRIVER_BYTES_A_RANGE + index
+def _each_range(parts: Iterable[tuple[SegmentId, Part]]) -> Iterator[tuple[SegmentId, int]]:
+    """Yield the segment and the size of each range."""
+    for first, part in parts:
+        sizes = [(part.bytes * units // part.units, times) for units, times in part.pieces()]
+        for number in range(part.alike):
+            segment = SegmentId(first.epoch, first.number + number)
+            for size, times in sizes:
+                yield from repeat((segment, size), times)
+
+
+def driver_bytes(name: VerbName, ranges: int, manifest: int, index: int) -> int:
+    """Return the memory of a verb's process.
+
+    Args:
+        name: the verb.
+        ranges: number of the ranges that it keeps.
+        manifest: size of a manifest.
+        index: size of the largest index, which is encoded or decoded in memory.
+    """
+    return DRIVER_BYTES + ranges * DRIVER_BYTES_A_RANGE[name] + manifest * DRIVER_BYTES_A_MANIFEST_BYTE + index
 
 
 def _extrapolated(size_of: Callable[[int], int], count: int, sample: int) -> int:
@@ -121,40 +187,37 @@ def _extrapolated(size_of: Callable[[int], int], count: int, sample: int) -> int
     return one + (two - one) * (count - sample) // sample
 
 
-def _manifest(stream: StreamName, numbers: range, part: Part) -> Manifest:
-    count = len(numbers)
-    edges = [n / count for n in range(count + 1)]
-    ids = [SegmentId(0, number) for number in numbers]
-    epoch = Epoch(0, {one: KeyRange(low, high) for one, (low, high) in zip(ids, pairwise(edges), strict=True)})
-    held = min(_WITNESS_BYTES, part.bytes)
-    names = [one.in_stream(stream) for one in ids]
-    return Manifest(
-        format=FORMAT,
-        generation=1,
-        created=now_utc(),
-        scope=stream.scope,
-        stream=stream.stream,
-        layout="chunks",
-        configuration=Configuration.of(StreamConfiguration()),
-        epochs=Epochs([epoch]),
-        from_=StreamCut(stream, dict.fromkeys(ids, 0)),
-        to=StreamCut(stream, dict.fromkeys(ids, part.bytes)),
-        witness=tuple(
-            Witness(segment=name, offset=part.bytes - held, length=held, digest=_DIGEST)
-            for name in islice(names, count if held else 0)
-        ),
-        segments=tuple(
-            SegmentEntry(
-                name=name, start=0, end=part.bytes, sealed=False, events=part.events, bytes=part.bytes, digest=_DIGEST
-            )
-            for name in names
-        ),
-        gaps=(),
-        events=part.events * count,
-        bytes=part.bytes * count,
-        range_size=1,
-        sealed=False,
-    )
+def manifest_bytes(stream: StreamName, layout: LayoutName, segments: int, part: Part, index: int) -> int:
+    """Return the size of a manifest of a stream that was never scaled, and each of whose segments has a part."""
+
+    def size_of(count: int) -> int:
+        ids = [SegmentId(0, number) for number in range(segments - count, segments)]
+        edges = [n / count for n in range(count + 1)]
+        epoch = Epoch(0, {one: KeyRange(low, high) for one, (low, high) in zip(ids, pairwise(edges), strict=True)})
+        held, names = min(WITNESS_BYTES, part.end), [one.in_stream(stream) for one in ids]
+        plan = Plan(
+            generation=1,
+            created=now_utc(),
+            scope=stream.scope,
+            stream=stream.stream,
+            layout=layout,
+            content="bytes" if part.bytes and not part.events else "events",
+            configuration=Configuration.of(StreamConfiguration()),
+            epochs=Epochs([epoch]),
+            from_=StreamCut(stream, dict.fromkeys(ids, part.start)),
+            to=StreamCut(stream, dict.fromkeys(ids, part.end)),
+            witness=tuple(
+                Witness(segment=name, offset=part.end - held, length=held, digest=_DIGEST)
+                for name in islice(names, count if held else 0)
+            ),
+            segments=tuple(PlannedSegment(name=name, start=part.start, end=part.end, sealed=False) for name in names),
+            gaps=(),
+            range_size=part.range_size,
+            sealed=False,
+        )
+        return len(manifest_of(plan, dict.fromkeys(ids, part.events), index).encode())
+
+    return _extrapolated(size_of, segments, SAMPLE_SEGMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +249,6 @@ PUTS_A_SECOND, GETS_A_SECOND = 3500, 5500
 BURST = 60 * PUTS_A_SECOND
 """PUT requests that are too few to be slowed down noticeably: those of one prefix in a minute."""
 
-_SOMEONES = StreamName("scope", "stream")
-
 
 @verb(PlanOptions)
 def plan_archive(stream: str | None, options: PlanOptions) -> PlanReport:
@@ -216,35 +277,47 @@ def plan_archive(stream: str | None, options: PlanOptions) -> PlanReport:
         Problem: the stream cannot be read.
     """
     prices = load_prices(options.prices) if options.prices else list_prices()
-    name = layout_of(options.content or "events", options.layout)
-    layout = open_layout(name, options.compress or "")
+    layout = layout_of(options.content or "events", options.layout)
+    open_layout(layout, options.compress or "")
     given = {"--segments": options.segments, "--bytes": options.bytes, "--events": options.events}
     if stream and any(value is not None for value in given.values()):
         raise Usage("a stream has its own size", where=stream, todo=f"Omit {', '.join(given)}, or the stream.")
-    size = options.range_size or RANGE_SIZE
     if stream:
-        source, parts, is_exact = _read(stream, options)
-    else:
-        missing = [option for option, value in given.items() if value is None]
-        if missing:
-            todo = "Give a STREAM, or --segments, --bytes and --events of one that need not exist."
-            raise Usage(f"{missing[0]} is missing", todo=todo)
-        source, parts, is_exact = _SOMEONES, list(_imagined(options, size)), True
-    return _Calculation(source, stream or "", layout, size, options, prices, is_exact).report(parts)
+        return _Calculation(stream, _read(stream, options), layout, options, prices).report()
+    missing = [option for option, value in given.items() if value is None]
+    if missing:
+        todo = "Give a STREAM, or --segments, --bytes and --events of one that need not exist."
+        raise Usage(f"{missing[0]} is missing", todo=todo)
+    return _Calculation("", _imagined(options), layout, options, prices).report()
 
 
-def _read(stream: str, options: PlanOptions) -> tuple[StreamName, list[Part], bool]:
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """The stream that is planned for.
+
+    Attributes:
+        name: its name.
+        parts: what its segments hold, by the first of the segments that are alike.
+        plan: the plan of an export of all of it; None if it need not exist.
+        is_exact: whether the numbers of events are.
+    """
+
+    name: StreamName
+    parts: Mapping[SegmentId, Part]
+    plan: Plan | None = None
+    is_exact: bool = True
+
+
+def _read(stream: str, options: PlanOptions) -> _Described:
     address, name = parse_stream(stream)
     with address.open() as store:
-        described = describe_source(store, name)
-        exporting = options.shared_with(ExportOptions)
-        plan = make_plan(described, store, None, exporting)
-        parts, is_exact = estimate_parts(store, plan, LARGEST_EVENT_BYTES) if plan else ([], True)
-    return name, parts, is_exact
+        plan = make_plan(describe_source(store, name), store, None, options.shared_with(ExportOptions))
+        parts, is_exact = estimate_parts(store, plan, LARGEST_EVENT_BYTES) if plan else ({}, True)
+    return _Described(name, parts, plan, is_exact)
 
 
-def _imagined(options: PlanOptions, range_size: int) -> Iterator[Part]:
-    """Yield the parts of a stream whose segments are alike: those with one event more, and the others."""
+def _imagined(options: PlanOptions) -> _Described:
+    """Return a stream whose segments are alike: those with one event more, and the others."""
     segments, size, count = options.segments or 1, options.bytes or 0, options.events or 0
     if size < count * HEADER_BYTES:
         what = f"{count:,} events take {count * HEADER_BYTES:,} bytes at least"
@@ -253,56 +326,100 @@ def _imagined(options: PlanOptions, range_size: int) -> Iterator[Part]:
         raise Usage("a byte stream has no events", where=f"--events {count}", todo="Give --events 0.")
     if options.content != "bytes" and bool(count) != bool(size):
         raise Usage("events and bytes go together", where=f"--bytes {size}, --events {count}")
-    each, more = divmod(count, segments)
-    held = ceil(size / segments)
-    for events, alike in ((each + 1, more), (each, segments - more)):
-        if alike and (events or options.content == "bytes") and held:
-            ranges = ceil(held / range_size)
-            yield Part(ranges if options.content == "bytes" else min(ranges, events), events, held, alike)
+    each, more = divmod(count or size, segments)
+    parts = {}
+    for first, units, alike in ((0, each + 1, more), (more, each, segments - more)):
+        if alike and units:
+            held = ceil(size * units / count) if count else units
+            parts[SegmentId(0, first)] = Part(0, held, units if count else 0, options.range_size or RANGE_SIZE, alike)
+    return _Described(StreamName("scope", "stream"), parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Generation:
+    """What an export archives, or several do that are alike.
+
+    Attributes:
+        number: the number of its generation.
+        times: how many are alike.
+        parts: as `_Described.parts`.
+    """
+
+    number: int
+    times: int
+    parts: Mapping[SegmentId, Part]
+
+
+def _generations(parts: Mapping[SegmentId, Part], exports: int) -> Iterator[_Generation]:
+    """Yield what each of some exports archives; of more than `MOST_CUT`, most stand for several."""
+    step = ceil(exports * len(parts) / MOST_CUT) or 1
+    numbers = sorted({1, *range(2, exports, step), exports})
+    for number, after in pairwise([*numbers, exports + 1]):
+        held = {segment: _share(part, number, exports) for segment, part in parts.items()}
+        yield _Generation(number, after - number, {segment: part for segment, part in held.items() if part.bytes})
+
+
+def _share(part: Part, number: int, exports: int) -> Part:
+    """Return what an export has of a part: of its events as many as each other one, and the first one the rest."""
+    each = part.units // exports
+    first = part.units - each * (exports - 1)
+    low, high = 0 if number == 1 else first + each * (number - 2), first + each * (number - 1)
+    start, end = (part.start + part.bytes * upto // part.units for upto in (low, high))
+    return replace(part, start=start, end=end, events=high - low if part.events else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Calculation:
-    """What a report is computed from, besides the parts of all exports together."""
+    """What a report is computed from."""
 
-    name: StreamName
     stream: str
-    layout: Layout
-    range_size: int
+    described: _Described
+    layout: LayoutName
     options: PlanOptions
     prices: Prices
-    is_exact: bool
 
-    def report(self, parts: Sequence[Part]) -> PlanReport:
-        layout, options, exports = self.layout, self.options, self.options.exports
-        first = [_first(part, exports) for part in parts]
-        later = [_later(part, exports) for part in parts] if exports > 1 else []
-        whole = [replace(part, ranges=one.ranges * exports) for part, one in zip(parts, first, strict=True)]
-        segments, held = sum(part.segments for part in parts), sum(part.bytes * part.segments for part in parts)
-        size = held if options.bytes is None else options.bytes
-        ranges, objects = sum(part.ranges * part.segments for part in first), objects_of(layout, whole)
-        typical = max(first, key=lambda part: part.bytes, default=Part(0, 0))
-        index = index_bytes(self.name, ranges, typical, layout, compressed=bool(options.compress))
-        events = sum(part.events * part.segments for part in parts)
-        read = sum((to_read_alike(layout, part, frames=bool(options.compress)) for part in whole), Requests())
+    def report(self) -> PlanReport:
+        """Return the report."""
+        layout, options, found = open_layout(self.layout), self.options, self.described
+        generations = list(_generations(found.parts, options.exports))
+        held = [
+            [replace(each.parts[one], alike=part.alike * each.times) for each in generations if one in each.parts]
+            for one, part in found.parts.items()
+        ]
+        whole = [part for parts in held for part in parts]
+        segments = sum(part.alike for part in found.parts.values())
+        events = sum(part.events * part.alike for part in found.parts.values())
+        size = sum(part.bytes * part.alike for part in found.parts.values()) if options.bytes is None else options.bytes
+        compressed, objects = bool(options.compress), objects_of(layout, whole)
+        largest = max(generations, key=lambda each: ranges_of(each.parts.values()))
+        ranges = ranges_of(largest.parts.values())
+        index = index_bytes(found.name, list(largest.parts.items()), layout, compressed=compressed)
+        read = Requests()
+        for parts in held:
+            for part in parts:
+                read += to_read_part(layout, part, frames=compressed, is_last=part is parts[-1])
+        manifest = self._manifest_bytes(generations, index)
+
+        def memory(name: VerbName) -> int:
+            return driver_bytes(name, ranges if name == "export" else ranges_of(whole), manifest, index)
+
         report = PlanReport(
             stream=self.stream,
             segments=segments,
             events=events,
-            events_estimated=not self.is_exact,
+            events_estimated=not found.is_exact,
             bytes=size,
             layout=layout.name,
             compression=options.compress or "",
-            range_size=self.range_size,
-            exports=exports,
-            ranges=ranges * exports,
+            range_size=options.range_size or RANGE_SIZE,
+            exports=options.exports,
+            ranges=ranges_of(whole),
             objects=objects,
-            work=tuple(self._work(first, later, whole, read, size)),
+            work=tuple(self._work(generations, held, read, size, memory)),
             storage=tuple(_storage(self.prices, layout, objects, (events, size), read)),
             written_prefixes=min(segments, ceil(options.cores * segments / ranges)) if ranges else 0,
-            manifest_bytes=manifest_bytes(self.name, max(segments, 1), typical),
+            manifest_bytes=manifest,
             index_bytes=index,
-            driver_bytes=driver_bytes(ranges, index),
             cores=options.cores,
             network=options.network,
             prices=self.prices.source,
@@ -310,25 +427,64 @@ class _Calculation:
         )
         return replace(report, warnings=tuple(_warnings(report)))
 
-    def _work(
-        self, first: Sequence[Part], later: Sequence[Part], whole: Sequence[Part], read: Requests, size: int
-    ) -> Iterator[VerbForecast]:
-        layout, exports = self.layout, self.options.exports
-        objects, ranges = objects_of(layout, whole), sum(part.ranges * part.segments for part in whole)
-        made = to_export(layout, first, generation=1)
-        made += to_export(layout, later, generation=exports) * (exports - 1)
-        least = least_to_export(layout, first) + least_to_export(layout, later) * (exports - 1)
-        history, pages = to_read_history(exports), ceil(objects / PAGE)
-        yield self._verb("export", made, least, EXPORT, size)
-        yield self._verb("import", history + to_touch(ranges) + read, objects + history.total, IMPORT, size)
-        yield self._verb("check", to_check([(layout, whole)], exports), pages + history.total, LIST, 0, objects)
-        checked = to_check([(layout, whole)], exports, reads=True) + read
-        yield self._verb("check --read-data", checked, objects + pages + history.total, READ, size)
+    def _manifest_bytes(self, generations: Sequence[_Generation], index: int) -> int:
+        """Return the size of the last manifest; of a stream, of one that has all of it."""
+        found = self.described
+        if found.plan is not None:
+            return len(self._manifest(found.plan, index).encode())
+        none = Part(0, 0, 0, self.options.range_size or RANGE_SIZE)
+        last = next((each for each in reversed(generations) if each.parts), None)
+        typical = none if last is None else max(last.parts.values(), key=lambda part: part.bytes)
+        segments = sum(part.alike for part in found.parts.values()) or 1
+        return manifest_bytes(found.name, self.layout, segments, typical, index)
 
-    def _verb(
-        self, name: VerbName, requests: Requests, least: int, speed: Speed, size: int, listed: int = 0
+    def _manifest(self, plan: Plan, index: int = 0) -> Manifest:
+        return manifest_of(plan, {segment: part.events for segment, part in self.described.parts.items()}, index)
+
+    def _work(
+        self,
+        generations: Sequence[_Generation],
+        held: Sequence[Sequence[Part]],
+        read: Requests,
+        size: int,
+        memory: Callable[[VerbName], int],
+    ) -> Iterator[VerbForecast]:
+        layout, exports = open_layout(self.layout), self.options.exports
+        whole = [part for parts in held for part in parts]
+        objects, ranges, made, least = objects_of(layout, whole), ranges_of(whole), Requests(), 0
+        for each in generations:
+            parts = list(each.parts.values())
+            made += to_export(layout, parts, generation=each.number) * each.times
+            least += least_to_export(layout, parts) * each.times
+        verb = partial(self._verb, memory=memory)
+        history, pages = to_read_history(exports), ceil(objects / PAGE)
+        yield verb("export", made, least, EXPORT, size)
+        yield verb("import", history + to_touch(ranges) + read, objects + history.total, IMPORT, size)
+        checked, and_read = (
+            to_check(layout, held, exports, empty=self._empty(), reads=reads) for reads in (False, True)
+        )
+        yield verb("check", checked, pages + history.total, LIST, 0, objects)
+        yield verb("check --read-data", and_read + read, objects + pages + history.total, READ, size)
+
+    def _empty(self) -> int:
+        """Return the number of folders without ranges in which a check looks for strays."""
+        if self.described.plan is None:
+            return 0
+        below = below_head(self._manifest(self.described.plan))
+        return len(below) * (len(LAYOUTS) - 1) + len(below.keys() - self.described.parts.keys())
+
+    def _verb(  # noqa: PLR0913  (what a verb's forecast is computed from)
+        self,
+        name: VerbName,
+        requests: Requests,
+        least: int,
+        speed: Speed,
+        size: int,
+        listed: int = 0,
+        *,
+        memory: Callable[[VerbName], int],
     ) -> VerbForecast:
-        moved = requests.puts + requests.gets if self.layout.one_object_per_event else 0
+        moved = requests.puts + requests.gets if open_layout(self.layout).one_object_per_event else 0
         core_hours = speed.hours(size, listed or moved)
         working, moving = core_hours / self.options.cores, size * 8 / (self.options.network * 1e9) / 3600
         seconds = max(working, moving) * 3600
@@ -344,22 +500,8 @@ class _Calculation:
             hours=round(seconds / 3600, 4),
             limit="processor" if working >= moving else "network",
             prefixes=max(ceil(max(rates) / seconds), 1) if seconds else 1,
+            driver_bytes=memory(name),
         )
-
-
-def _first(part: Part, exports: int) -> Part:
-    """Return what the first of some exports has of a segment; a range that spans two of them is two."""
-    later = _later(part, exports)
-    return replace(
-        later,
-        events=part.events - later.events * (exports - 1),
-        bytes=part.bytes - later.bytes * (exports - 1),
-    )
-
-
-def _later(part: Part, exports: int) -> Part:
-    ranges = ceil((part.ranges + exports - 1) / exports) if part.ranges else 0
-    return replace(part, ranges=ranges, events=part.events // exports, bytes=part.bytes // exports)
 
 
 def _storage(

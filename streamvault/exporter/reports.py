@@ -193,6 +193,7 @@ class VerbForecast:
         hours: hours on the given cores and network: of the two, what takes longer.
         limit: which of them.
         prefixes: how many prefixes of S3 this needs, at 3,500 PUT and 5,500 GET or HEAD a second each.
+        driver_bytes: memory of the command's process, beside its tasks.
     """
 
     verb: VerbName
@@ -205,6 +206,7 @@ class VerbForecast:
     hours: float
     limit: Literal["processor", "network"]
     prefixes: int
+    driver_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,9 +248,9 @@ class PlanReport(TimedReport):
         storage: what each storage class would cost.
         written_prefixes: folders of segments that the tasks of an export write to at the same time; S3 can make each a
             prefix of its own.
-        manifest_bytes: size of a generation's manifest.
-        index_bytes: size of a generation's index of ranges.
-        driver_bytes: memory of the process that exports a generation, beside its tasks.
+        manifest_bytes: size of the manifest of the last generation, with the stream's epochs; of a stream that exists,
+            as if one export archived all of it.
+        index_bytes: size of the index of ranges of the generation that has most of them.
         cores: cores that run tasks.
         network: Their network's bandwidth in Gbit/s.
         prices: source of the prices.
@@ -272,7 +274,6 @@ class PlanReport(TimedReport):
     written_prefixes: int
     manifest_bytes: int
     index_bytes: int
-    driver_bytes: int
     cores: int
     network: float
     prices: str

@@ -32,6 +32,7 @@ from streamvault.manifests.plan import (
     leave_row,
     remove_work,
 )
+from streamvault.manifests.spans import SegmentSpan, Span
 from streamvault.objectstore.store import AccessDenied, ObjectStoreUnavailable
 from streamvault.runner.opening import open_runner
 from streamvault.runner.runner import Runner
@@ -39,7 +40,6 @@ from streamvault.sources.archive_comparison import StillHeld, check_gaps, held_b
 from streamvault.sources.identity import check_same_stream, check_witness
 from streamvault.sources.proof import SegmentChain, spans_to_run
 from streamvault.sources.reader import LargeEventReader, NotEvents, RunReader, read_range
-from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut, NoSuchStream
 from streamvault.streamstore.model import Range, SegmentId
 from streamvault.streamstore.uri import StoreAddress

@@ -12,9 +12,9 @@ from streamvault.layouts.layout import LAYOUTS
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.plan import Plan, count_rows, current_plan
+from streamvault.manifests.spans import count_spans
 from streamvault.manifests.verbs.overview import Overview
 from streamvault.sources.identity import check_same_stream
-from streamvault.sources.spans import count_spans
 from streamvault.streamstore.cuts import live_between
 from streamvault.streamstore.errors import NoSuchSegment
 from streamvault.streamstore.model import StreamDescription

@@ -32,12 +32,12 @@ from streamvault.manifests.history import Generation, by_segment
 from streamvault.manifests.manifest import GapEntry, Manifest, SchemaGroup, SegmentEntry
 from streamvault.manifests.merging import UNKNOWN, Merger, remainder_of
 from streamvault.manifests.plan import Plan
+from streamvault.manifests.spans import SegmentSpan, Span, spans_of
 from streamvault.runner.runner import Runner
 from streamvault.sources.identity import check_same_stream
 from streamvault.sources.proof import SegmentChain, spans_to_run
 from streamvault.sources.reader import estimate_events, find_range
 from streamvault.sources.sources import ArchiveState
-from streamvault.sources.spans import SegmentSpan, Span, spans_of
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.model import ANY_EVENT_BYTES, SegmentId, StreamCut, StreamDescription

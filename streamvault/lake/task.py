@@ -35,9 +35,9 @@ from streamvault.layouts.table import read_facts
 from streamvault.layouts.table_decoder import RANGES, ROW_GROUP_BYTES
 from streamvault.manifests.damage import ArchivedPart, damaged_range, read_verified
 from streamvault.manifests.manifest import SchemaGroup
+from streamvault.manifests.spans import SegmentSpan, Span
 from streamvault.objectstore.store import AlreadyExists, NoSuchObject, ObjectStore
 from streamvault.sources.reader import SegmentReader, not_events
-from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.framing import NotAnEvent

@@ -14,7 +14,7 @@ from functools import partial
 from streamvault.common.errors import Failed
 from streamvault.common.neighbours import joined
 from streamvault.manifests.plan import FinishedSpan, Gap, RangeEntry
-from streamvault.sources.spans import Span, span_of, spans_of
+from streamvault.manifests.spans import Span, span_of, spans_of
 from streamvault.streamstore.model import SegmentId
 
 Decide = Callable[[SegmentId, FinishedSpan], FinishedSpan]

@@ -11,13 +11,13 @@ from streamvault.common.errors import Failed, Problem
 from streamvault.common.progress import task_progress
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.plan import FinishedSpan, Gap, Plan, RangeEntry
+from streamvault.manifests.spans import SegmentSpan
 from streamvault.manifests.verbs.costs import Part
 from streamvault.sources.identity import check_gone
-from streamvault.sources.spans import SegmentSpan, count_spans
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.events import EventBlock, EventSplitter, no_event, open_splitter
 from streamvault.streamstore.framing import NotAnEvent
-from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
+from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, SegmentId
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.walking import EventWalk, find_start
 
@@ -322,7 +322,7 @@ SAMPLE_SEGMENTS = 8
 SAMPLE_BYTES = 1024 * 1024
 
 
-def estimate_parts(store: StreamStore, plan: Plan | Manifest, largest: int) -> tuple[list[Part], bool]:
+def estimate_parts(store: StreamStore, plan: Plan | Manifest, largest: int) -> tuple[dict[SegmentId, Part], bool]:
     """Estimate what a plan writes of each segment that has bytes between its cuts.
 
     Args:
@@ -331,8 +331,8 @@ def estimate_parts(store: StreamStore, plan: Plan | Manifest, largest: int) -> t
         largest: maximum payload of an event (bytes).
 
     Returns:
-        The parts, with the maximum number of ranges, and whether the numbers of events are exact: the sample, of the
-        longest segments, contained all events.
+        The parts by segment, and whether the numbers of events are exact: the sample, of the longest segments,
+        contained all events.
     """
     gone = {gap.segment: gap.end for gap in plan.gaps}
     bounds = [(segment, max(segment.start, gone.get(segment.name, 0)), segment.end) for segment in plan.segments]
@@ -347,14 +347,14 @@ def estimate_parts(store: StreamStore, plan: Plan | Manifest, largest: int) -> t
             events, size = events + 1, size + splitter.next_length
         sampled[segment.name] = events, size
     events, size = (sum(column) for column in zip((0, 0), *sampled.values(), strict=True))
-    parts = []
+    parts = {}
     for segment, start, end in held:
         of, among = sampled.get(segment.name, (events, size))
-        count = round(of * (end - start) / among) if among else 0
-        parts.append(Part(count_spans(start, end, plan.range_size), count, end - start))
+        count = max(round(of * (end - start) / among), 1) if among else 0
+        parts[segment.id] = Part(start, end, count, plan.range_size)
     return parts, plan.content == "bytes" or size == sum(end - start for _, start, end in held)
 
 
 def estimate_events(store: StreamStore, plan: Plan | Manifest, largest: int) -> int:
     """Estimate the number of events between a plan's cuts; arguments as for `estimate_parts`."""
-    return sum(part.events for part in estimate_parts(store, plan, largest)[0])
+    return sum(part.events for part in estimate_parts(store, plan, largest)[0].values())

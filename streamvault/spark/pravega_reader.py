@@ -32,10 +32,10 @@ from pyspark.sql.streaming.datasource import (
 from streamvault.common.errors import Failed
 from streamvault.common.units import now_utc
 from streamvault.lake.read import batch_of
+from streamvault.manifests.spans import spans_of
 from streamvault.sources.identity import COMPARED_SEGMENTS, SourcePosition
 from streamvault.sources.source import SourceState
 from streamvault.sources.sources import LiveState
-from streamvault.sources.spans import spans_of
 from streamvault.spark.batch_reader import BatchReader, Bounds, PartPartition
 from streamvault.spark.columns import EventColumns
 from streamvault.spark.options import MIN_RANGE_SIZE, Reading

@@ -1,13 +1,13 @@
 """The requests that verbs send to S3, and their price by a list in a file.
 
-The dry runs and `plan` share this model. It is exact for a run that nothing disturbs, as far as the numbers of events
-are; what makes it differ is listed here, and each is a few requests:
+The dry runs and `plan` share this model. It is exact for a run that nothing disturbs if the events of a segment are of
+one size; what makes it differ is listed here, and each is a few requests:
 
-- An export whose task guesses a range's start wrongly moves that range again. One that follows a scale, finds strays
-  or an unfinished run sends some requests more, one that resumes a run sends less.
+- Events of several sizes: how many begin in a range is then an estimate, and so is whether the last range of a segment
+  has any.
+- An export whose task guesses a range's start wrongly moves that range again. One that finds strays or an unfinished
+  run sends some requests more, one that resumes a run sends less.
 - A range that is restored in part, as layout ``events``, is listed twice.
-- A generation of thousands of ranges of layout ``events`` whose events are not counted: a page of a listing for each
-  range, at most.
 - Retries, and the parts of an object that exceeds a task's window.
 """
 
@@ -30,10 +30,11 @@ from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.chunks import requests_to_read
 from streamvault.layouts.layout import Layout, LayoutName, open_layout
 from streamvault.manifests.deleting import ranges_a_task
+from streamvault.manifests.spans import count_spans
 from streamvault.manifests.verbs.warm import SAMPLE_SIZE
 from streamvault.objectstore.bulk import PART_BYTES
 from streamvault.objectstore.store import PAGE
-from streamvault.streamstore.model import HEADER_BYTES
+from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES
 
 GB = 2**30
 LIST_PRICES = Path(__file__).with_name("prices.toml")
@@ -169,24 +170,77 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a generation has of a segment, or of several that are alike.
+    """What a generation has of a segment. Its events are taken to be of one size.
 
     Attributes:
-        ranges: number of the segment's ranges.
-        events: number of their events.
-        bytes: their bytes.
-        segments: how many segments are alike.
+        start: offset at which it begins.
+        end: offset at which it ends; not that of `start`.
+        events: number of its events; 0 for bytes.
+        range_size: size of the ranges (bytes).
+        alike: how many parts are like this one: of as many segments, or of their later generations, too.
     """
 
-    ranges: int
+    start: int
+    end: int
     events: int
-    bytes: int = 0
-    segments: int = 1
+    range_size: int
+    alike: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a segment."""
+        return self.end - self.start
+
+    @property
+    def units(self) -> int:
+        """What is not divided between ranges: its events, or its bytes."""
+        return self.events or self.bytes
+
+    @property
+    def is_large(self) -> bool:
+        """Whether each event is a range of its own, see `ArchivedRange.is_large`."""
+        return self.bytes > self.events * (HEADER_BYTES + MAX_EVENT_BYTES) > 0
+
+    @property
+    def rows(self) -> int:
+        """How many spans of a segment have a range, each of which leaves a row."""
+        if self.bytes > self.range_size * self.units:  # then no two events begin in the same span
+            return self.units
+        last = self.start + self.bytes * (self.units - 1) // self.units
+        return count_spans(self.start, last + 1, self.range_size)
+
+    @property
+    def ranges(self) -> int:
+        """How many ranges a segment has."""
+        return self.events if self.is_large else self.rows
+
+    def pieces(self, ranges: int = 1) -> list[tuple[int, int]]:
+        """Return what is in so many neighbouring ranges at a time: units, and how often. The segment's end is last."""
+        count = ceil(self.ranges / ranges)
+        if self.ranges == self.units:
+            return [(ranges, count - 1), (self.units - ranges * (count - 1), 1)]
+        if count == 1:
+            return [(self.units, 1)]
+        low = self.start // self.range_size + ranges
+        first = self._before(low * self.range_size)
+        before = self._before((low + ranges * (count - 2)) * self.range_size)
+        least = self.range_size * ranges * self.units // self.bytes
+        more = before - first - least * (count - 2)
+        return [(first, 1), (least, count - 2 - more), (least + 1, more), (self.units - before, 1)]
+
+    def _before(self, offset: int) -> int:
+        """Return how many units begin before an offset."""
+        return ceil((offset - self.start) * self.units / self.bytes)
 
 
 def objects_of(layout: Layout, parts: Iterable[Part]) -> int:
     """Return the number of data objects."""
-    return sum(layout.object_count(part.ranges, part.events) * part.segments for part in parts)
+    return sum(layout.object_count(part.ranges, part.events) * part.alike for part in parts)
+
+
+def ranges_of(parts: Iterable[Part]) -> int:
+    """Return the number of ranges."""
+    return sum(part.ranges * part.alike for part in parts)
 
 
 def to_export(layout: Layout, parts: Sequence[Part], *, generation: int) -> Requests:
@@ -197,11 +251,12 @@ def to_export(layout: Layout, parts: Sequence[Part], *, generation: int) -> Requ
         parts: what the generation has of each segment.
         generation: its number; the first one of an archive tests the server.
     """
-    rows = sum(part.ranges * part.segments for part in parts)
-    proof = sum(_to_prove(layout, part) * part.segments for part in parts)
+    rows = sum(part.rows * part.alike for part in parts)
+    proof = sum(_to_prove(layout, part) * part.alike for part in parts)
     fixed = Requests(
         puts=4,  # plan, record of its end, index, manifest
-        lists=4 * _manifest_pages(generation - 1) + 1 + _pages(rows + 2),  # generations in force; rows, at both ends
+        # generations in force, before and after; rows, at both ends
+        lists=3 * _manifest_pages(generation - 1) + _manifest_pages(generation) + 1 + _pages(rows + 2),
         gets=1 if generation == 1 else 3,  # the plan of an unfinished run; the manifest before
     )
     probe = Requests(puts=8, lists=1) if generation == 1 else Requests()
@@ -214,7 +269,7 @@ def least_to_export(layout: Layout, parts: Sequence[Part]) -> int:
     That is a PUT for each object and for the row of each range, one listing of all objects, and a PUT for each of plan,
     index and manifest.
     """
-    objects, rows = objects_of(layout, parts), sum(part.ranges * part.segments for part in parts)
+    objects, rows = objects_of(layout, parts), sum(part.rows * part.alike for part in parts)
     return objects + rows + ceil(objects / PAGE) + 3
 
 
@@ -265,37 +320,57 @@ def to_read(layout: Layout, events: int, size: int, *, frames: bool = False, is_
     return Requests(lists=_pages(events + 1), gets=events)
 
 
-def to_read_alike(layout: Layout, part: Part, *, frames: bool = False) -> Requests:
-    """Return the requests that read the ranges of a part, if all are of a size."""
-    if not part.ranges:
-        return Requests()
-    events, more = divmod(part.events, part.ranges)
-    each = to_read(layout, events, ceil(part.bytes / part.ranges), frames=frames) * part.ranges
-    return (each + Requests(gets=more if layout.one_object_per_event else 0)) * part.segments
+def to_read_part(layout: Layout, part: Part, *, frames: bool = False, is_last: bool = True) -> Requests:
+    """Return the requests that read the ranges of a part.
+
+    Args:
+        layout: its layout.
+        part: the part.
+        frames: whether it is compressed.
+        is_last: whether the archive has nothing of the segments behind it.
+    """
+    found = Requests()
+    *pieces, end = [(units, times) for units, times in part.pieces() if times]
+    for units, times in [*pieces, end]:
+        size = part.bytes * units // part.units
+        found += to_read(layout, units, size, frames=frames, is_large=part.is_large) * times
+    if is_last and layout.one_object_per_event and not part.is_large:  # there is no key behind
+        found += Requests(lists=_pages(end[0]) - _pages(end[0] + 1))
+    return found * part.alike
 
 
 def to_check(
-    layouts: Iterable[tuple[Layout, Sequence[Part]]], generations: int, *, reads: bool = False, checksums: bool = False
+    layout: Layout,
+    held: Iterable[Sequence[Part]],
+    generations: int,
+    *,
+    empty: int = 0,
+    reads: bool = False,
+    checksums: bool = False,
 ) -> Requests:
     """Return the requests of a check of an archive that was not read back yet, but for those that read data.
 
     Args:
-        layouts: each layout that the archive has, with what it has of each segment in it: ranges without holes.
+        layout: the archive's layout.
+        held: of each segment that has ranges, or of several that are alike, the generations' parts, in order.
         generations: number of generations.
+        empty: number of segments' folders without ranges where strays are looked for: in a layout, below the head.
         reads: whether data are read, too.
         checksums: whether the checksums that the store keeps are compared.
     """
-    found = Requests(lists=6 * _manifest_pages(generations) + 10, gets=2 * generations + 2)
+    found = Requests(lists=6 * _manifest_pages(generations) + 11, gets=2 * generations + 2)
     if reads:  # and what was read back is recorded
         found += Requests(puts=generations, lists=2 * _manifest_pages(generations))
-    for layout, parts in layouts:
-        for part in parts:
-            # the ranges; for strays: before and after them in the segment's folder, and behind it
-            found += Requests(lists=_to_list(layout, part, reads=reads) + 3) * part.segments
-            if checksums and not layout.one_object_per_event:
-                found += Requests(gets=part.ranges) * part.segments
-        found += Requests(lists=1)
-    return found
+    for parts in held:
+        segments = parts[-1].alike
+        if layout.one_object_per_event:
+            lists = sum(_to_list(part, 1, is_last=part is parts[-1]) * part.alike for part in parts)
+            found += Requests(lists=lists)
+        else:
+            lists = ceil(ranges_of(parts) // segments / ranges_a_task(layout.name, reads=reads)) * segments
+            found += Requests(lists=lists, gets=ranges_of(parts) * checksums)
+        found += _STRAYS * segments
+    return found + _STRAYS * empty
 
 
 def cost_of_export(layout: Layout, parts: Sequence[Part], *, generation: int, exact: bool) -> Cost:
@@ -334,22 +409,20 @@ def cost_of_handoff(rows: Iterable[tuple[str, ArchivedRange]], files: int) -> Co
     return (read + Requests(puts=files + 3, gets=files)).cost(files)
 
 
+_STRAYS = Requests(lists=3)
+"""What looks for strays of a segment in a layout: before and after the ranges in its folder, and behind the folder."""
+
+
 def _to_prove(layout: Layout, part: Part) -> int:
     """Return how many pages of listings prove that a segment's objects are there."""
-    return _to_list(layout, part, reads=False, joined=True)
+    size = ranges_a_task(layout.name, reads=False)
+    return _to_list(part, size, is_last=True) if layout.one_object_per_event else ceil(part.ranges / size)
 
 
-def _to_list(layout: Layout, part: Part, *, reads: bool, joined: bool = False) -> int:
-    """Return how many pages of listings the tasks of a segment's ranges read; with `joined`, each task lists once."""
-    if not part.ranges:
-        return 0
-    size = ranges_a_task(layout.name, reads=reads)
-    if not layout.one_object_per_event:
-        return ceil(part.ranges / size)
-    # each listing ends with the key after its ranges, if there is one
-    ranges = size if joined else 1
-    before, events = (part.ranges - 1) // ranges, ranges * part.events / part.ranges
-    return before * _pages(ceil(events) + 1) + _pages(ceil(part.events - before * events))
+def _to_list(part: Part, ranges: int, *, is_last: bool) -> int:
+    """Return the pages of the listings of a segment's events, each of so many ranges and the key behind them."""
+    *pieces, (end, _) = part.pieces(ranges)
+    return sum(_pages(events + 1) * times for events, times in pieces) + _pages(end + (not is_last))
 
 
 def _manifest_pages(generations: int) -> int:

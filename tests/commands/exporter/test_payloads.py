@@ -29,9 +29,9 @@ from streamvault.exporter.reports import ExportOptions
 from streamvault.exporter.run import ExportTask, export_range
 from streamvault.layouts.layout import WINDOW, Compression, LayoutName
 from streamvault.manifests.archive import Archive
+from streamvault.manifests.spans import SegmentSpan, Span
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sources.reader import TRUNCATED, NotEvents, find_range
-from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.local.store import LocalAppender

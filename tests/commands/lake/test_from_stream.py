@@ -19,9 +19,9 @@ from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.exporter.plan import TRUNCATED_BEFORE
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import LiveEvents, write_file
+from streamvault.manifests.spans import SegmentSpan, Span
 from streamvault.objectstore.store import ObjectStore
 from streamvault.sources.reader import TRUNCATED
-from streamvault.sources.spans import SegmentSpan, Span
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.lakes import PREFIX, RESTORED, is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing

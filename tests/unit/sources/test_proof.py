@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from streamvault.common.errors import Failed
 from streamvault.manifests.plan import FinishedSpan
+from streamvault.manifests.spans import Span, span_of, spans_of
 from streamvault.sources.proof import SegmentChain, spans_to_run
-from streamvault.sources.spans import Span, span_of, spans_of
 from streamvault.streamstore.model import SegmentId
 from tests import archives as plans
 

@@ -21,8 +21,8 @@ from streamvault.manifests.verbs.costs import (
     to_check,
     to_export,
     to_import,
-    to_read_alike,
     to_read_all,
+    to_read_part,
 )
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId
@@ -47,7 +47,7 @@ def row(size: int, events: int) -> ArchivedRange:
 
 def parts_of(history: History, number: int) -> list[Part]:
     held = history.generations[number - 1].rows.values()
-    return [Part(len(rows), sum(row.events for row in rows), rows[-1].end - rows[0].start) for rows in held if rows]
+    return [Part(rows[0].start, rows[-1].end, sum(row.events for row in rows), 4096) for rows in held if rows]
 
 
 def said(cost: Any) -> Requests:
@@ -86,18 +86,13 @@ def test_verbs_send_the_requests_that_the_model_says(
     # the last range of a segment has no key behind it, so a page less if its events fill pages exactly
     assert 0 <= said(dry).lists - made[0].lists <= segments
 
-    held = [
-        Part(
-            sum(len(g.rows.get(s, ())) for g in history.generations),
-            sum(row.events for g in history.generations for row in g.rows.get(s, ())),
-        )
-        for s in history.segments()
-    ]
+    generations = [parts_of(history, number) for number, _ in enumerate(numbers, start=1)]
+    held = list(zip(*filter(None, generations), strict=True))
     rows = [(name, row, row.end - row.start) for g in history.generations for some in g.rows.values() for row in some]
     for reads, checksums in ((False, False), (True, False), (False, True)):
         with counted(monkeypatch) as made:
             check_archive(vault.archive, read_data=reads, stored_checksums=checksums, master="inline")
-        model = to_check([(layout, held)], len(numbers), reads=reads, checksums=checksums)
+        model = to_check(layout, held, len(numbers), reads=reads, checksums=checksums)
         model += to_read_all(rows) if reads else Requests()
         assert model == made[0]
 
@@ -133,9 +128,9 @@ def test_large_archive_of_chunks_takes_within_a_hundredth_of_the_least_requests(
     assert made[0] == to_export(layout, parts, generation=1)
     assert made[0].total <= 1.01 * least_to_export(layout, parts)
 
-    petabyte = [Part(1491, 10**8, 10**11, segments=10_000)]
+    petabyte = [Part(0, 10**11, 10**8, 64 * MIB, alike=10_000)]
     assert to_export(layout, petabyte, generation=1).total <= 1.001 * least_to_export(layout, petabyte)
-    assert to_read_alike(layout, petabyte[0]) == Requests(gets=objects_of(layout, petabyte))
+    assert to_read_part(layout, petabyte[0]) == Requests(gets=objects_of(layout, petabyte))
 
 
 def test_import_gets_parts_of_compressed_chunks_and_of_large_events() -> None:
