@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from streamvault.common.at_once import each_of
-from streamvault.common.errors import Absent, Failed, Usage
+from streamvault.common.errors import Absent, Damaged, Failed, Usage
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.units import moment_text
@@ -38,7 +38,8 @@ from streamvault.objectstore.store import (
 )
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import InvalidName
-from streamvault.streamstore.model import HEADER_BYTES, EventPointer, StreamName
+from streamvault.streamstore.framing import NotAnEvent
+from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, EventPointer, StreamName
 
 
 def list_archives(place: str | os.PathLike[str], *, progress: Progress | None = None) -> list[ArchiveSummary]:
@@ -325,15 +326,43 @@ def get_event(archive: str, pointer: str, options: GetOptions) -> bytes:
         gap = next((g for g in generation.manifest.gaps if g.id == event.segment), None)
         raise NoSuchEvent("no archived range holds this event", where=f"{event}{f' ({gap.reason})' if gap else ''}")
     layout = open_layout(generation.manifest.layout)
+    todo = "A pointer is an event's offset and length. 'streamvault check' shows if the archive is damaged."
+    missing = NoSuchEvent("the archive has no event at this pointer", where=str(event), todo=todo)
     if not options.unverified:
-        for _ in read_verified(ArchivedPart.all_of(source.address, layout.name, row)):
-            pass
+        payload = _compared(ArchivedPart.all_of(source.address, layout.name, row), event.offset)
+        if payload is None or HEADER_BYTES + len(payload) != event.length:
+            raise missing
+        return payload
     try:
-        framed = layout.read_event(source.place, row, event.offset, event.length)
+        return layout.read_event(source.place, row, event.offset, event.length)[HEADER_BYTES:]
     except (NoSuchObject, WrongSize):
-        todo = "A pointer is an event's offset and length. 'streamvault check' shows if the archive is damaged."
-        raise NoSuchEvent("the archive has no event at this pointer", where=str(event), todo=todo) from None
-    return framed[HEADER_BYTES:]
+        raise missing from None
+
+
+def _compared(part: ArchivedPart, offset: int) -> bytes | None:
+    """Return the payload of the event that begins at an offset, from the very bytes that the digest is compared with.
+
+    Returns:
+        None if no event begins there.
+
+    Raises:
+        Damaged: as for `read_verified`; or the range holds no events, although it has its digest.
+    """
+    from streamvault.streamstore.events import EventSplitter  # noqa: PLC0415  (imports numpy, which `ls` does without)
+
+    blocks, found = read_verified(part), None
+    splitter = EventSplitter(part.row.start, str(part.segment), largest=ANY_EVENT_BYTES)
+    try:
+        for block in blocks:
+            for whole in splitter.feed(block):
+                if whole.offset <= offset < whole.end:
+                    found = next((bytes(payload) for at, payload in whole.events() if at == offset), None)
+        splitter.finish()
+    except NotAnEvent as error:
+        for _ in blocks:  # raises if its bytes are others
+            pass
+        raise Damaged(error.what, where=error.where) from None
+    return found
 
 
 def _holding(archive: Archive, event: EventPointer) -> Generation:

@@ -20,6 +20,7 @@ from streamvault.common.progress import Progress
 from streamvault.layouts.keys import MANIFESTS
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive import Archive
+from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.verbs import show
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -413,6 +414,25 @@ def test_damaged_event_is_refused(kind: tuple[LayoutName, Compression], tmp_path
         replace_object(several.root, key, whole[:-1] + bytes([whole[-1] ^ 1]))  # a checksum
         refusal(several, pointer, 3)
     replace_object(several.root, key, whole)
+    assert get_event(several.archive, str(pointer)) == payload
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
+def test_event_is_taken_from_the_bytes_that_were_compared(
+    kind: tuple[LayoutName, Compression], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = Vault(tmp_path)
+    several.make(events=30)
+    several.export(*kind)
+    read_verified = show.read_verified
+
+    def then_lost(part: ArchivedPart) -> Iterator[bytes | memoryview]:
+        yield from read_verified(part)
+        for key in data_keys(several.root):
+            replace_object(several.root, key, None)
+
+    monkeypatch.setattr(show, "read_verified", then_lost)
+    pointer, payload = several.events()[-1]
     assert get_event(several.archive, str(pointer)) == payload
 
 
