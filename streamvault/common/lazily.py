@@ -5,7 +5,7 @@ They are immutable, may be used from several threads, and are pickled with what 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, TypeVar, overload
@@ -88,11 +88,10 @@ class Chained(LazySequence[T]):
         return self._parts[at][number - (self._ends[at - 1] if at else 0)]
 
     def _some(self, start: int, stop: int) -> Sequence[T]:
-        begins = (0, *self._ends)
-        return Chained(
-            [
-                part[max(start - begin, 0) : stop - begin]
-                for part, begin, end in zip(self._parts, begins, self._ends, strict=False)
-                if begin < stop and start < end
-            ]
-        )
+        if start >= stop:
+            return ()
+        found = []
+        for at in range(bisect_right(self._ends, start), bisect_left(self._ends, stop) + 1):
+            begin = self._ends[at - 1] if at else 0
+            found.append(self._parts[at][max(start - begin, 0) : stop - begin])
+        return found[0] if len(found) == 1 else Chained(found)

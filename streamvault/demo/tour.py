@@ -325,7 +325,7 @@ class _Tour:
         self._events = options.events
         self._local = (folder / "archive").as_uri()
         self._streams = f"local://{folder / 'streams'}"
-        self._s3 = boto3.client("s3", endpoint_url=endpoint)
+        self._s3 = boto3.Session().client("s3", endpoint_url=endpoint)  # boto3 keeps the credentials of its own
         self._progress = progress
         self._how: dict[str, Any] = {"master": options.master, "progress": progress}
         self.proofs: list[Proof] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,12 +23,11 @@ from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
 from streamvault.importer.schemas import ArchivedSchemas
 from streamvault.importer.target import TargetTaken, unfinished_import
 from streamvault.layouts.archived_range import ArchivedRange
-from streamvault.layouts.keys import GenerationSpan
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import check_boundaries, select_parts
 from streamvault.manifests.listing import Listing
-from streamvault.manifests.manifest import Replaced, load_index_code
+from streamvault.manifests.manifest import load_index_code
 from streamvault.manifests.merging import originals_of
 from streamvault.manifests.options import POLL_SECONDS
 from streamvault.manifests.verbs.costs import cost_of_import
@@ -145,7 +143,9 @@ def open_source(uri: str, options: ImportOptions) -> Archive:
 
 
 def generation_at(archive: Archive, moment: datetime) -> int:
-    """Return the last generation in force whose tail was taken by then, by bisection: a few manifests are read.
+    """Return the last generation in force whose tail was taken by then.
+
+    From the newest on, one after another is read: the clocks of the machines that took them may differ.
 
     Raises:
         NoSuchArchive: there is no archive, or all its generations are newer.
@@ -153,19 +153,16 @@ def generation_at(archive: Archive, moment: datetime) -> int:
     archive.manifest()  # raises if there is no archive
 
     def find(listing: Listing) -> int:
-        def originals(span: GenerationSpan) -> tuple[Replaced, ...]:
-            return originals_of(archive.read_manifest(span))
-
-        behind = bisect_right(listing.spans, moment, key=lambda span: originals(span)[0].created)
-        if behind:
-            some = originals(listing.spans[behind - 1])
-            return some[bisect_right(some, moment, key=lambda one: one.created) - 1].generation
-        oldest = originals(listing.spans[0])[0].created
+        created = None
+        for span in reversed(listing.spans):
+            for one in reversed(originals_of(archive.read_manifest(span))):
+                created = one.created
+                if created <= moment:
+                    return one.generation
+        oldest = "" if created is None else f"; the oldest is from {moment_text(created)}"
         todo = "'streamvault timeline' lists what can be restored."
         raise NoSuchArchive(
-            f"no generation is from {moment_text(moment)} or earlier; the oldest is from {moment_text(oldest)}",
-            where=archive.uri,
-            todo=todo,
+            f"no generation is from {moment_text(moment)} or earlier{oldest}", where=archive.uri, todo=todo
         )
 
     return archive.stable(find)

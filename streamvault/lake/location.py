@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.lake.plan import TablePlan, files_of, find_plan, options_after, published_plan
-from streamvault.lake.table import TableOptions, fix_options
+from streamvault.lake.table import TableOptions, find_options, fix_options
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import PlaceAddress, table_data, table_file_key, table_files
 from streamvault.layouts.table import NotDescribed, read_facts
@@ -131,11 +131,14 @@ def begin_table(place: TablePlace, todo: TablePlan) -> None:
         Conflict: the table was created with other options, or it has files but no records.
     """
     archive = place.archive
+
+    def is_lost() -> bool:
+        return find_options(archive) is None or (not todo.after and find_plan(archive, 0) is None)
+
     if (
-        not todo.after
-        and find_plan(archive, 0) is None
+        is_lost()
         and any(name.startswith("generation=") for name in archive.store.folders(place.folder.prefix))
-        and find_plan(archive, 0) is None  # else another run has begun it in the meantime
+        and is_lost()  # else another run has begun it in the meantime: options and plan precede the files
     ):
         raise Conflict(
             "the folder has files of a table, but the table's records are missing",

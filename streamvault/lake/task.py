@@ -424,7 +424,7 @@ def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.Reco
     columns |= decoded_columns(task.options, columns["payload"], task.schemas)
     if GENERATION in schema.names:
         columns[GENERATION] = integers(task.generation, len(events))
-    if GENERATION_DAY in schema.names:
+    if task.options.generation_day:  # in a table of an earlier release, a column of this name is the payloads'
         columns[GENERATION_DAY] = pa.repeat(pa.scalar(task.created.astimezone(UTC).date()), len(events))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from streamvault.common.lazily import LazySequence
-from streamvault.layouts.archived_range import ArchivedRange
-from streamvault.streamstore.model import SegmentId
+from streamvault.layouts.archived_range import ArchivedRange, digest_of
+from streamvault.streamstore.model import ContentKind, SegmentId
 
 Kept = Literal["all", "objects", "none"]
 """Which checksums are kept of ranges: all, those of whole objects, or none. Those of a range's blocks take ten times as
@@ -33,6 +33,16 @@ class PackedRanges(LazySequence[ArchivedRange]):
         self._frames, self._frame_ends = array("I"), _Ends()
         self._checksums, self._blocks = _Texts(), _Texts()
 
+    @classmethod
+    def of(cls, segment: SegmentId, rows: Iterable[ArchivedRange]) -> PackedRanges:
+        """Return ranges of a segment, in their order."""
+        if isinstance(rows, PackedRanges):
+            return rows
+        found = cls(segment)
+        for row in rows:
+            found.add(row)
+        return found
+
     def add(self, row: ArchivedRange) -> None:
         """Add a range of the segment."""
         self._starts.append(row.start)
@@ -47,6 +57,25 @@ class PackedRanges(LazySequence[ArchivedRange]):
     def bounds(self) -> Iterator[tuple[int, int]]:
         """Yield start and end of each range (bytes)."""
         return ((start, start + size) for start, size in zip(self._starts, self._sizes.held, strict=True))
+
+    @property
+    def events(self) -> int:
+        """Number of events in all of them."""
+        return sum(self._events.held)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the segment in all of them."""
+        return sum(self._sizes.held)
+
+    @property
+    def digest(self) -> str:
+        """The segment's digest, see `segment_digest`."""
+        return digest_of([memoryview(self._digests)])
+
+    def hold(self, content: ContentKind) -> bool:
+        """Whether each of them holds events, or bytes."""
+        return 0 not in self._events.held if content == "events" else not any(self._events.held)
 
     def __len__(self) -> int:
         return len(self._starts)

@@ -84,6 +84,27 @@ class TableReader(RangeReader):
         """Yield the events that have a byte in ``[start, end)``, as batches that are not empty."""
         if start >= end:
             return
+        listed = place.store, table_data(place.prefix), self._generation
+        began = False
+        while True:
+            files = _listed(*listed)
+            try:
+                for rows in self._from_files(place, stored, start, end):
+                    began = True
+                    yield rows
+            except NoSuchObject as error:
+                _listed.cache_clear()
+                if began or _listed(*listed) == files:
+                    raise Damaged(error.what, where=error.where, todo=_TODO) from None
+            else:
+                return
+
+    def _from_files(self, place: Place, stored: Range, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """As `_rows`, from the files as they were listed.
+
+        Raises:
+            NoSuchObject: one of them is gone: the table was made anew, or the file was no part of it.
+        """
         store, folder, segment = place.store, table_data(place.prefix), stored.segment
         trouble = ""
         for file in _candidates(store, folder, self._generation, stored):
@@ -98,7 +119,7 @@ class TableReader(RangeReader):
                         is_held = found["holds"]
                 if is_held:
                     return
-            except (NoSuchObject, WrongSize) as error:
+            except WrongSize as error:
                 raise Damaged(error.what, where=error.where, todo=_TODO) from None
             except NotDecodable as error:
                 trouble = trouble or f"not a readable table file: {key}: {error}"
@@ -118,7 +139,7 @@ def _candidates(store: ObjectStore, folder: str, generation: int, stored: Range)
 
 @lru_cache(maxsize=64)
 def _listed(store: ObjectStore, folder: str, generation: int) -> tuple[TableFileKey, ...]:
-    """Return a generation's files in order. They never change, and there are few: about 4,000 for a terabyte."""
+    """Return a generation's files in order, as they were once: there are few, about 4,000 for a terabyte."""
     keys = (parse_table_file(found.key.removeprefix(folder)) for found in store.list(folder + table_files(generation)))
     return tuple(sorted(key for key in keys if key is not None))
 

@@ -16,10 +16,10 @@ from typing import TypeVar
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.lazily import Chained, Made
 from streamvault.common.neighbours import holes, joined
-from streamvault.layouts.archived_range import ArchivedRange, segment_digest
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import PlaceAddress
 from streamvault.layouts.layout import open_reader
-from streamvault.layouts.packed_ranges import Kept, packed
+from streamvault.layouts.packed_ranges import Kept, PackedRanges, packed
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.epochs import epoch_texts
 from streamvault.manifests.manifest import Configuration, Manifest, Replaced, SegmentEntry
@@ -96,13 +96,13 @@ def cross_check(manifest: Manifest, rows: Mapping[SegmentId, Sequence[ArchivedRa
         if gap.start < gap.end:
             gaps.setdefault(gap.id, []).append((gap.start, gap.end))
     for segment, entry in entries.items():
-        held = rows.get(segment, ())
+        held = PackedRanges.of(segment, rows.get(segment, ()))
         at = entry.start
-        for start, end in merge(((row.start, row.end) for row in held), sorted(gaps.get(segment, ()))):
+        for start, end in merge(held.bounds(), sorted(gaps.get(segment, ()))):
             if start != at:
                 raise Damaged(f"ranges and gaps of segment {segment} are not contiguous at {at}", where=where)
             at = end
-        if any(row.content != manifest.content for row in held):
+        if not held.hold(manifest.content):
             raise Damaged(f"a range of segment {segment} does not hold {manifest.content}", where=where)
         if at != entry.end or entry != _counted(entry, held):
             raise Damaged(f"ranges and manifest do not agree on segment {segment}", where=where)
@@ -115,7 +115,7 @@ def with_rows(manifest: Manifest, rows: Iterable[ArchivedRange], events: int | N
         Damaged: they do not have this number of events, if it is given.
     """
     held = by_segment(rows)
-    entries = tuple(_counted(entry, held.get(entry.id, ())) for entry in manifest.segments)
+    entries = tuple(_counted(entry, PackedRanges.of(entry.id, held.get(entry.id, ()))) for entry in manifest.segments)
     totals = {"events": sum(entry.events for entry in entries), "bytes": sum(entry.bytes for entry in entries)}
     if events not in {None, totals["events"]}:
         what = f"generation {manifest.generation} has {totals['events']} events, but its manifest says {events}"
@@ -123,13 +123,8 @@ def with_rows(manifest: Manifest, rows: Iterable[ArchivedRange], events: int | N
     return manifest.model_copy(update={"segments": entries, **totals})
 
 
-def _counted(entry: SegmentEntry, rows: Sequence[ArchivedRange]) -> SegmentEntry:
-    found = {
-        "events": sum(row.events for row in rows),
-        "bytes": sum(row.end - row.start for row in rows),
-        "digest": segment_digest(row.digest for row in rows),
-    }
-    return entry.model_copy(update=found)
+def _counted(entry: SegmentEntry, rows: PackedRanges) -> SegmentEntry:
+    return entry.model_copy(update={"events": rows.events, "bytes": rows.bytes, "digest": rows.digest})
 
 
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
@@ -399,11 +394,12 @@ def select_parts(
         if end is not None and start >= end:
             continue
         for generation in history.generations:
-            rows = generation.rows.get(segment, ())
+            if not (rows := generation.rows.get(segment)):
+                continue
             first = bisect_right(rows, start, key=lambda row: row.end)
             last = len(rows) if end is None else bisect_left(rows, end, key=lambda row: row.start)
-            make = partial(_part, address, generation.layout, start, end)
-            parts.append(Made(make, rows[first:last]))
+            if first < last:
+                parts.append(Made(partial(_part, address, generation.layout, start, end), rows[first:last]))
     return Chained(parts)
 
 

@@ -501,9 +501,10 @@ class Manifest(GenerationModel):
     tool: Annotated[str, Field(max_length=200)] = ""
 
     @property
-    def own(self) -> Totals:
-        """The totals of this generation alone."""
-        return Totals(events=self.events, bytes=self.bytes, gap_bytes=sum(gap.end - gap.start for gap in self.gaps))
+    def own(self) -> Counter[str]:
+        """The totals of this generation alone, by the names in `Totals`; a forged one may have more than fit in."""
+        gap_bytes = sum(gap.end - gap.start for gap in self.gaps)
+        return Counter(events=self.events, bytes=self.bytes, gap_bytes=gap_bytes)
 
     @property
     def through(self) -> Totals | None:
@@ -511,7 +512,7 @@ class Manifest(GenerationModel):
         if self.before is None:
             return None
         found = Counter(dict(self.before))
-        found.update(dict(self.own))
+        found.update(self.own)
         return None if max(found.values()) > MAX_COUNT else Totals(**found)  # only a forged one tells so much
 
     @property

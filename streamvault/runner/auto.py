@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -71,7 +72,8 @@ class AutoRunner(Runner):
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         with self._lock:
-            if self._chosen is None and sum(getattr(spec, "size", 0) for spec in specs) >= SPARK_BYTES:
+            sizes = accumulate(getattr(spec, "size", 0) for spec in specs)
+            if self._chosen is None and any(size >= SPARK_BYTES for size in sizes):
                 self._chosen = self._start_spark()
             runner = self._chosen or self._threads
         yield from runner.run(function, specs, progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from streamvault.common.at_once import each_of
-from streamvault.common.errors import Absent, Conflict, Failed, Problem, Usage
+from streamvault.common.errors import Absent, Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.options import PublicVerb
 from streamvault.inspect.reports import (
     ArchiveStatus,
@@ -23,6 +23,9 @@ from streamvault.inspect.reports import (
 )
 from streamvault.inspect.status import status_of, unarchived_bytes
 from streamvault.inspect.streams import ScopeState, Servers, look_at_scope
+from streamvault.manifests.archive import Archive
+from streamvault.manifests.listing import Listing
+from streamvault.manifests.manifest import GapEntry, Manifest
 from streamvault.manifests.verbs.overview import Overview, overview_of
 from streamvault.manifests.verbs.show import NoSuchPlace, find_archives
 from streamvault.objectstore.uri import RootAddress
@@ -31,6 +34,7 @@ from streamvault.scopes.entries import load_declared
 from streamvault.scopes.uri import ScopePattern
 from streamvault.sources.archive_comparison import bytes_before, check_gaps, held_below
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
+from streamvault.streamstore.model import StreamCut
 from streamvault.streamstore.uri import OpenStream, parse_stream
 
 Matches = Callable[[str], bool]
@@ -159,7 +163,8 @@ class _Found:
                 return known
             try:
                 overview = self.overviews.get(str(stream.name))
-                return servers.ask(stream.store.uri, partial(_compared, known, stream, overview))
+                recorded = servers.ask(part.root, partial(_recorded, overview))
+                return servers.ask(stream.store.uri, partial(_compared, known, stream, recorded))
             except (NoSuchStream, NoSuchScope):  # it was deleted meanwhile
                 return None
             except Problem as problem:
@@ -213,28 +218,57 @@ def _archives(part: WatchedStreams, scope: str) -> Iterator[Overview]:
             yield one
 
 
-def _compared(known: StreamStatus, stream: OpenStream, overview: Overview | None) -> StreamStatus:
+@dataclass(frozen=True)
+class _Recorded:
+    """What an archive has of its stream: its generations in force, where they begin, and their gaps."""
+
+    archive: Archive
+    listing: Listing
+    newest: Manifest
+    head: StreamCut
+    gaps: Mapping[int, Sequence[GapEntry]]
+
+
+def _recorded(overview: Overview | None) -> _Recorded | None:
+    """Read what an overview leaves out; None if no generation is in force.
+
+    Raises:
+        Problem: a manifest cannot be read.
+    """
+    if overview is None or overview.archive is None or overview.newest is None or overview.listing is None:
+        return None
+    manifests = overview.manifests()
+    try:
+        head = next(manifests)
+        held = chain((head,), manifests) if overview.summary.gap_bytes else ()
+        gaps = {one.generation: one.gaps for one in held}
+        return _Recorded(overview.archive, overview.listing, overview.newest, head.from_, gaps)
+    except (Absent, Damaged):
+        now = overview_of(overview.archive)
+        if now is not None and now.listing == overview.listing:
+            raise
+        return _recorded(now)  # generations have expired meanwhile
+
+
+def _compared(known: StreamStatus, stream: OpenStream, recorded: _Recorded | None) -> StreamStatus:
     """Return a stream's status with what its archive lacks of it.
 
     Raises:
         Problem: the stream or the archive cannot be read, or they do not belong together.
     """
-    if overview is None or overview.archive is None or overview.newest is None or overview.listing is None:
+    if recorded is None:
         return replace(known, unarchived=unarchived_bytes(stream, None))
-    archive, described, newest, listing = overview.archive, stream.describe(), overview.newest, overview.listing
+    described, newest, listing, head = stream.describe(), recorded.newest, recorded.listing, recorded.head
     try:
         count = unarchived_bytes(stream, newest, described)
-        manifests = overview.manifests()
-        head = next(manifests)
-        if overview.summary.gap_bytes:
+        if recorded.gaps:
             held = held_below(described, stream.store, newest.to)
-            gaps = {one.generation: one.gaps for one in chain((head,), manifests)}
-            check_gaps(described, stream.store, held, gaps, archive.uri)
-        before = bytes_before(described, stream.store, head.from_, listing.begin(head.from_))
+            check_gaps(described, stream.store, held, recorded.gaps, recorded.archive.uri)
+        before = bytes_before(described, stream.store, head, listing.begin(head))
         return replace(known, unarchived=count, before_archive=before)
     except (Conflict, Failed):
-        now = overview_of(archive)
-        if now is None or now.listing is None or now.listing == listing:
+        now = _recorded(overview_of(recorded.archive))
+        if now is None or now.listing == listing:
             raise
         return _compared(known, stream, now)  # it may have been archived and truncated meanwhile
 

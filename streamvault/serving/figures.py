@@ -58,7 +58,7 @@ class ServerFigures:
     def _stream(self, archive: ServedArchive) -> dict[str, Any]:
         """Return what is served of a stream, and since when."""
         now, live = archive.now, self.live
-        newest = now.state.history.generations[-1].manifest
+        newest = now.state.history.newest
         return {
             "stream": str(archive.name),
             "archive": archive.uri,

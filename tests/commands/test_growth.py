@@ -19,12 +19,9 @@ from streamvault import (
     list_archives,
     read_archive,
     rotate_stream,
-    show_archive,
     show_status,
     write_table,
 )
-from streamvault.importer.import_ import generation_at
-from streamvault.manifests.archive import Archive
 from streamvault.manifests.verbs.costs import Requests
 from testkit.small_archives import RANGE_SIZE, Vault, a_root, contents, objects_of
 from tests import metered
@@ -98,12 +95,6 @@ def status(vault: Vault) -> None:
     assert found.events == len(vault.events())
 
 
-def choose(vault: Vault) -> None:
-    """Choose the generation that `import --at` restores: the second one."""
-    at = show_archive(vault.archive, generation=2).created
-    assert generation_at(Archive.open(vault.archive), at) == 2
-
-
 hand_off_each = partial(hand_off, target_size=1)
 """Each generation in a file of its own."""
 
@@ -132,7 +123,6 @@ class Case:
 CASES = {
     "ls": Case(ls, Requests(), listings=1),
     "status": Case(status, Requests(), listings=1),
-    "import --at": Case(choose, Requests(), listings=3, steps=2),
     "get of the first event": Case(partial(get, of=0), Requests(), listings=3, steps=2),
     "get of the last event": Case(partial(get, of=-1), Requests(), listings=3, steps=2),
     "cat of the first events": Case(cat_first, Requests(), listings=3),

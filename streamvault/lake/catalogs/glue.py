@@ -124,7 +124,8 @@ def publish_raw(raw: HiveTable) -> int:
 
 
 def _client() -> Any:
-    return boto3.client("glue", region_name=boto3.Session().region_name or "us-east-1")
+    session = boto3.Session()  # that of boto3 itself keeps the credentials that it has found first
+    return session.client("glue", region_name=session.region_name or "us-east-1")
 
 
 @contextmanager

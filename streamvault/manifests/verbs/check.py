@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import TypeVar
 
 from streamvault.common.errors import Damaged, Failed
@@ -25,7 +25,7 @@ from streamvault.manifests.decisions import check_mark, mark_checked
 from streamvault.manifests.deleting import below_head, remove_strays, tasks_of
 from streamvault.manifests.history import Generation, History, by_segment
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
-from streamvault.manifests.manifest import Manifest
+from streamvault.manifests.manifest import Manifest, Totals
 from streamvault.manifests.merging import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.noted_blocks import lacks_block_checksums, note_blocks, with_noted_blocks
 from streamvault.manifests.options import CheckOptions
@@ -224,8 +224,10 @@ def _find_plan(source: Archive, generation: int) -> tuple[Plan | None, tuple[str
 
 def _wrong_totals(history: History) -> Iterator[str]:
     """Yield a note for each generation that counts otherwise what precedes it: what `ls` says is wrong then."""
-    for before, after in pairwise(one.manifest for one in history.generations):
-        if None not in {after.before, before.through} and after.before != before.through:
+    held = [one.manifest for one in history.generations]
+    expected = [Totals() if held[0].first == 1 else held[0].before, *(before.through for before in held[:-1])]
+    for before, after in zip(expected, held, strict=True):
+        if None not in {after.before, before} and after.before != before:
             yield f"{after.span} has wrong totals of the generations before it, which 'ls' and 'status' show"
 
 
@@ -290,9 +292,9 @@ def _mark(source: Archive, history: History, found: CheckResult) -> tuple[tuple[
 
 def _load(source: Archive, listing: Listing, kept: Kept, span: GenerationSpan) -> Generation:
     """Load a generation, with the checksums of blocks that were noted of it, and keep some of all checksums."""
-    each = source.load_span(span)
-    if span in listing.spans and span.last in listing.noted:
-        each = with_noted_blocks(source.place, each)
+    if span not in listing.spans or span.last not in listing.noted:
+        return source.load_span(span, kept)
+    each = with_noted_blocks(source.place, source.load_span(span))
     return each if kept == "all" else each.keeping(kept)
 
 

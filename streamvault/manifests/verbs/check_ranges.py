@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import merge
+from itertools import chain
 
 from streamvault.common.lazily import Chained, Made
 from streamvault.common.progress import task_progress
@@ -29,6 +32,7 @@ from streamvault.layouts.keys import (
     parse_truncation,
 )
 from streamvault.layouts.layout import LAYOUTS, open_layout
+from streamvault.layouts.packed_ranges import PackedRanges
 from streamvault.manifests.damage import ArchivedPart, Lost, damage_of, listed_damage, uncompared, whole
 from streamvault.manifests.deleting import ranges_a_task
 from streamvault.manifests.history import History, by_segment
@@ -220,8 +224,9 @@ def range_tasks(  # noqa: PLR0913  (what a check has options for)
     known = by_segment(extra)
     parts: list[_Ranges] = []
     for segment in history.segments():
-        for layout, rows in _by_layout(history, segment).items():
-            found = known.get(segment, ()) if open_layout(layout).joinable else ()
+        for layout, some in _by_layout(history, segment).items():
+            found = sorted(known.get(segment, ()), key=_start) if open_layout(layout).joinable else ()
+            rows = Chained(some)
             parts.append(_Ranges(RangesTask(address, layout, rows, (), frozenset(), checksums, blocks), found))
     chosen = _Chosen.of(sum(len(one.whole.rows) for one in parts), share, seed)
     tasks: list[Sequence[RangesTask]] = []
@@ -240,7 +245,7 @@ class _Ranges:
 
     Attributes:
         whole: a task of all of them, which reads none.
-        joined: chunks in between that are expected, too.
+        joined: chunks in between that are expected, too, in order.
     """
 
     whole: RangesTask
@@ -250,7 +255,8 @@ class _Ranges:
         """Return the task of some ranges from one on; ``number`` is that of the first of all among those of a check."""
         rows = tuple(self.whole.rows[first : first + step])
         read = tuple(number + first + at in chosen for at in range(len(rows)))
-        keys = keys_of(row for row in self.joined if rows[0].start <= row.start < rows[-1].end)
+        low, high = (bisect_left(self.joined, at, key=_start) for at in (rows[0].start, rows[-1].end))
+        keys = keys_of(self.joined[low:high])
         return replace(self.whole, rows=rows, read=read, known=keys)
 
 
@@ -310,30 +316,45 @@ def strays_tasks(
             address,
             layout,
             segment,
-            _Bounds(rows.get((layout, segment), ()), tuple(sorted(more.get((layout, segment), ())))),
+            _Bounds(segment, rows.get((layout, segment), ()), tuple(sorted(more.get((layout, segment), ())))),
             keys_of(known.get(segment, ()) if open_layout(layout).joinable else ()),
         )
         for layout, segment in sorted({*rows, *more})
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Bounds:
-    """Start and end of some ranges, and of other places, each in order: of all, in order."""
+    """Start and end of a segment's ranges, by generation, and of other places, each in order: of all, in order.
 
-    rows: Sequence[ArchivedRange]
+    Pickled, it is numbers alone: a task of Spark must not have the ranges with their checksums.
+    """
+
+    segment: SegmentId
+    rows: Sequence[Sequence[ArchivedRange]]
     more: tuple[tuple[int, int], ...]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        return merge(((row.start, row.end) for row in self.rows), self.more)
+        return merge(chain.from_iterable(PackedRanges.of(self.segment, some).bounds() for some in self.rows), self.more)
+
+    def __reduce__(self) -> tuple[Callable[[array[int]], object], tuple[array[int]]]:
+        return _pairs, (array("Q", chain.from_iterable(self)),)
 
 
-def _by_layout(history: History, segment: SegmentId) -> dict[str, Sequence[ArchivedRange]]:
+def _pairs(numbers: array[int]) -> tuple[tuple[int, int], ...]:
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def _start(row: Range) -> int:
+    return row.start
+
+
+def _by_layout(history: History, segment: SegmentId) -> dict[str, list[Sequence[ArchivedRange]]]:
     found: dict[str, list[Sequence[ArchivedRange]]] = {}
     for generation in history.generations:
         if rows := generation.rows.get(segment):
             found.setdefault(generation.layout, []).append(rows)
-    return {layout: Chained(some) for layout, some in found.items()}
+    return found
 
 
 def keys_of(rows: Iterable[Range]) -> frozenset[str]:

@@ -133,7 +133,7 @@ def _totals(archive: Archive, listing: Listing, newest: Manifest) -> Counter[str
     if through is None or before is None:
         found = Counter[str]()
         for manifest in _manifests(archive, listing, newest):
-            found.update(dict(manifest.own))
+            found.update(manifest.own)
         return found
     found = Counter(dict(through))
     found.subtract(dict(before))

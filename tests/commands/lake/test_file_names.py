@@ -10,12 +10,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from streamvault import import_stream, write_table
-from streamvault.common.errors import Damaged, Failed
+from streamvault.common.errors import Conflict, Damaged, Failed
 from streamvault.lake.plan import TablePlan, find_plan
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import table_file_key, table_plan_key
-from streamvault.layouts.table import _listed
 from streamvault.manifests.files import find_file
 from testkit.lakes import RESTORED, is_whole, table_keys, table_of, writing
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, contents, objects_of, replace_object
@@ -59,7 +58,26 @@ def test_no_path_is_used_again(vault: Vault) -> None:
         paths |= now
         for key in contents(vault.root):
             replace_object(vault.root, key, None)
-        _listed.cache_clear()
+
+
+def test_table_that_was_made_anew_is_read_by_a_process_that_has_read_the_former_one(vault: Vault) -> None:
+    for _ in range(2):
+        hand_off(vault)
+        assert is_whole(vault)
+        for key in contents(vault.root):
+            replace_object(vault.root, key, None)
+
+
+def test_table_without_its_options_is_refused(vault: Vault) -> None:
+    """Its plans and manifests do not tell how its rows were decoded."""
+    hand_off(vault, decode="json", schema='{"id":"int"}')
+    vault.add(b"more")
+    (lost,) = (key for key in contents(vault.root) if key.endswith("/table.json"))
+    replace_object(vault.root, lost, None)
+    before = contents(vault.root)
+    with pytest.raises(Conflict, match="the table's records are missing"):
+        hand_off(vault)
+    assert contents(vault.root) == before
 
 
 def test_stopped_run_is_resumed_under_the_same_names(vault: Vault) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from pyiceberg.transforms import (
 from streamvault import write_table
 from streamvault.common.errors import Failed
 from streamvault.lake import resolve
+from streamvault.lake import table as table_options
 from streamvault.lake.origins import StreamOrigin
 from streamvault.lake.plan import TablePlan
 from streamvault.lake.table import TableOptions
@@ -138,6 +140,28 @@ def test_existing_table_without_event_times_stays_without_partitions(
     assert lake.partitions() == [[], []]
     assert "generation_day" not in lake.table.schema().column_names
     assert lake.found(EqualTo("generation", 2)) == [1]
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])
+def test_existing_table_may_have_a_column_of_its_own_of_that_name(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Earlier releases did not reserve the name."""
+    schema = '{"id":"int","generation_day":"string"}'
+    options = {"schema": schema, "event_time": None, "format": kind, "catalog": None, "root": lake.vault.root}
+    options |= {"decode": "json", "table": "lake.t", "master": "inline[1]"}
+    with monkeypatch.context() as former:
+        former.setattr(
+            resolve, "TableOptions", lambda **said: TableOptions(**{**said, "format": 1, "generation_day": False})
+        )
+        former.setattr(table_options, "_RESERVED", table_options._RESERVED - {"generation_day"})
+        for number in range(2):
+            lake.vault.add(json.dumps({"id": number, "generation_day": "2020-02-03"}).encode())
+            write_table(lake.vault.uri(), **options)
+            former.undo()
+    files = sorted(Path(lake.folder).glob("objects/*/*/table/t/generation=*/*.parquet"))
+    found = [pq.ParquetFile(file).read(columns=["generation_day"])["generation_day"].to_pylist() for file in files]
+    assert found == [["2020-02-03"], ["2020-02-03"]]
 
 
 def test_existing_table_keeps_a_partition_for_each_generation(lake: Lake) -> None:

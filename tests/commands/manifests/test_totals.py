@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from streamvault import check_archive, convert_archive, list_archives, rotate_stream, write_table
+from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import GenerationSpan, manifest_key
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.manifest import Manifest, Totals
+from streamvault.manifests.manifest import GapEntry, Manifest, Totals
+from streamvault.streamstore.model import StreamCut
 from testkit.small_archives import (
     NAME,
     RANGE_SIZE,
@@ -148,6 +150,30 @@ def test_totals_that_are_impossible_are_a_problem(vault: Vault) -> None:
     forge(vault, 6, Totals())
     (found,) = list_archives(vault.root)
     assert "generation 6 counts less than was there before generation 5" in found.problem
+
+
+def test_gaps_beyond_all_limits_end_no_listing(vault: Vault) -> None:
+    newest = archive_of(vault.root).manifest()
+    end = 2**63 - 1
+    (entry,) = newest.segments
+    entry = entry.model_copy(update={"end": end})
+    gaps = 2 * (GapEntry(segment=entry.name, start=entry.start, end=end, reason="forged"),)
+    to = StreamCut(NAME, dict.fromkeys(newest.to.offsets, end))
+    members = {"segments": (entry,), "gaps": gaps, "to": to, "witness": ()}
+    replace_object(
+        vault.root,
+        f"{NAME}/{manifest_key(GenerationSpan.of(6))}",
+        newest.model_copy(update=members).encode(),
+    )
+    (found,) = list_archives(vault.root)
+    assert found.gap_bytes > end
+    with pytest.raises(Damaged, match="are not contiguous"):
+        check_archive(vault.archive, master="inline")
+
+
+def test_totals_before_the_first_generation_are_noted(vault: Vault) -> None:
+    forge(vault, 1, Totals(events=1))
+    assert "generation 1 has wrong totals" in " ".join(check_archive(vault.archive, master="inline").notes)
 
 
 def test_totals_beyond_all_limits_are_not_carried_on(vault: Vault) -> None:

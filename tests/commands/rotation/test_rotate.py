@@ -25,6 +25,7 @@ from streamvault import (
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
 from streamvault.common.units import now_utc
 from streamvault.exporter.reports import RotateReport
+from streamvault.importer.import_ import generation_at
 from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key, row_key
 from streamvault.manifests.decisions import find_checked
 from streamvault.manifests.deleting import below_head, delete_expired
@@ -593,6 +594,16 @@ def test_import_at_a_moment_restores_the_generation_before_it(vault: Vault) -> N
         import_stream(vault.archive, vault.uri(back), at="2001-01-01T00:00:00Z", master="inline")
     with pytest.raises(Usage, match=r"^at and generation are mutually exclusive"):
         import_stream(vault.archive, vault.uri(back), at=moment, generation=1, master="inline")
+
+
+def test_import_at_a_moment_takes_the_newest_generation_of_it_whatever_the_clocks_were(vault: Vault) -> None:
+    """The second generation was taken by a machine whose clock was an hour ahead."""
+    archive = archive_of(vault.root)
+    second = archive.manifest(2)
+    ahead = second.model_copy(update={"created": second.created + timedelta(hours=1)})
+    replace_object(vault.root, PREFIX + manifest_key(GenerationSpan.of(2)), ahead.encode())
+    assert generation_at(archive, created(vault.root, 3)) == 3
+    assert generation_at(archive, created(vault.root, 1)) == 1
 
 
 # deletion

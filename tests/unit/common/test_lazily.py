@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,20 @@ BOUND = st.none() | st.integers(-9, 9)
 
 def double(number: int) -> int:
     return 2 * number
+
+
+class Counted(list[int]):
+    slices = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        Counted.slices += isinstance(at, slice)
+        return super().__getitem__(at)
+
+
+def test_slice_looks_at_no_other_parts() -> None:
+    lazy = Chained([Counted(range(3)) for _ in range(100)])
+    assert [*lazy[4:8]] == [1, 2, 0, 1]
+    assert Counted.slices == 2
 
 
 @given(st.lists(st.lists(st.integers(), max_size=4), max_size=4), BOUND, BOUND, st.sampled_from([None, 1, 2, -1]))

@@ -122,3 +122,21 @@ def test_parts_between_cuts_are_those_that_overlap_them() -> None:
     assert between(begin, begin) == []
     assert between(SIZE, 2 * SIZE) == [(SIZE, 2 * SIZE)]
     assert between(begin, begin + 1) == [(begin, begin + 1)]
+
+
+def test_tasks_that_look_for_strays_are_sent_as_numbers() -> None:
+    """Spark must get them, and sends nothing of more than 128 MiB; in the driver, a range has all of its checksums."""
+    sizes = []
+    for ranges in (100, 200):
+        history = a_history(ranges)
+        rows = packed((row for some in history.generations[0].rows.values() for row in some), "all")
+        whole = History([Generation(history.generations[0].manifest, rows)])
+        (task,) = [
+            one for one in strays_tasks(whole, Archive(RootAddress.parse(a_root()), NAME).address, ()) if one.ranges
+        ]
+        sent = pickle.dumps(task)
+        assert (
+            list(pickle.loads(sent).ranges) == list(task.ranges) == [(n * SIZE, (n + 1) * SIZE) for n in range(ranges)]
+        )
+        sizes.append(len(sent))
+    assert (sizes[1] - sizes[0]) / 100 < 17
