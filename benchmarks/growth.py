@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -37,23 +38,43 @@ HANDOFF: dict[str, Any] = {"format": "parquet", "master": "inline"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the benchmark's options."""
     parser.add_argument("--generations", default="50,200,1000", metavar="N,…", help="sizes (50,200,1000)")
+    parser.add_argument("--events", default="20000,80000", metavar="N,…", help="events of a range (20000,80000)")
     parser.add_argument("--quick", action="store_true", help="only show that it runs")
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
     """Add a table."""
-    sizes = [3, 12] if arguments.quick else [int(text) for text in arguments.generations.split(",")]
-    found: dict[str, list[int]] = {}
-    for size in sizes:
-        with TemporaryDirectory() as folder:
-            for title, requests in _figures(Path(folder), size).items():
-                found.setdefault(title, []).append(requests)
-    rows = [(title, *(f"{requests:,}" for requests in some)) for title, some in found.items()]
-    heads = ("requests, by generations", *(f"{size:,}" for size in sizes))
-    results.add("growth", table(heads, rows), found)
+    for title, figures, given, few in (
+        ("generations", _by_generations, arguments.generations, [3, 12]),
+        ("events of a range", _by_events, arguments.events, [30, 120]),
+    ):
+        sizes = few if arguments.quick else [int(text) for text in given.split(",")]
+        found: dict[str, list[int]] = {}
+        for size in sizes:
+            with TemporaryDirectory() as folder:
+                for name, requests in figures(Path(folder), size).items():
+                    found.setdefault(name, []).append(requests)
+        rows = [(name, *(f"{requests:,}" for requests in some)) for name, some in found.items()]
+        results.add(title, table((f"requests, by {title}", *(f"{size:,}" for size in sizes)), rows), found)
 
 
-def _figures(folder: Path, generations: int) -> dict[str, int]:
+def _by_events(folder: Path, events: int) -> dict[str, int]:
+    """Count the requests for one event of a range in the layout `events`."""
+    vault = Vault(folder)
+    vault.create()
+    vault.add(*(b"%06d" % number * 10 for number in range(events)))
+    export_stream(vault.uri(), vault.root, layout="events", master="inline")
+    pointers = [str(pointer) for pointer, _ in vault.events()]
+    return {
+        f"`get{option}` of the {name} event": _counted(
+            partial(get_event, vault.archive, pointers[at], unverified=bool(option))
+        )
+        for option in ("", " --unverified")
+        for name, at in (("first", 0), ("last", -1))
+    }
+
+
+def _by_generations(folder: Path, generations: int) -> dict[str, int]:
     vault = Vault(folder)
     vault.create()
     for number in range(generations):
