@@ -10,7 +10,7 @@ import pytest
 from streamvault import copy_stream, export_stream
 from streamvault.common.errors import Damaged
 from streamvault.concat.reports import StitchReport
-from streamvault.manifests.history import History
+from streamvault.sources import sources
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.own import OWN
@@ -171,8 +171,8 @@ def test_range_that_an_archive_neither_has_nor_declares_missing_is_damage(
     for _ in range(2):
         keyed.write("one", 30)
         export_stream(keyed.uri("one"), vault, layout="chunks", range_size="64KiB", master="inline")
-    real = History.ranges
-    monkeypatch.setattr(History, "ranges", lambda *given: [one for at, one in enumerate(real(*given)) if at != 1])
+    real = sources.select_parts
+    monkeypatch.setattr(sources, "select_parts", lambda *given: [one for at, one in enumerate(real(*given)) if at != 1])
     with pytest.raises(Damaged, match="the manifests have an undeclared gap"):
         keyed.append(f"{vault}/scope/one")
     assert len(keyed.payloads("target")) == 5
