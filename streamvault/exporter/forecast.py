@@ -420,6 +420,7 @@ class _Calculation:
             written_prefixes=min(segments, ceil(options.cores * segments / ranges)) if ranges else 0,
             manifest_bytes=manifest,
             index_bytes=index,
+            driver_bytes=memory("export"),
             cores=options.cores,
             network=options.network,
             prices=self.prices.source,

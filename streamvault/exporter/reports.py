@@ -251,6 +251,7 @@ class PlanReport(TimedReport):
         manifest_bytes: size of the manifest of the last generation, with the stream's epochs; of a stream that exists,
             as if one export archived all of it.
         index_bytes: size of the index of ranges of the generation that has most of them.
+        driver_bytes: memory of the process that exports it, beside its tasks, as in `work`.
         cores: cores that run tasks.
         network: Their network's bandwidth in Gbit/s.
         prices: source of the prices.
@@ -274,6 +275,7 @@ class PlanReport(TimedReport):
     written_prefixes: int
     manifest_bytes: int
     index_bytes: int
+    driver_bytes: int
     cores: int
     network: float
     prices: str
