@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from streamvault import check_archive, export_stream, import_stream, plan_archive
 from streamvault.exporter import forecast
+from streamvault.exporter import plan as planning
 from streamvault.exporter.reports import PlanReport
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests import deleting
@@ -36,6 +38,8 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PAGE", PAGE)
     monkeypatch.setattr(deleting, "CHUNKS_A_LISTING", PAGE - 1)
     monkeypatch.setattr(deleting, "RANGES_A_TASK", RANGES_A_TASK)
+    # a time without a fraction is shorter, in one of a thousand manifests
+    monkeypatch.setattr(planning, "now_utc", lambda: datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC))
 
 
 Fill = Callable[[Vault], None]
