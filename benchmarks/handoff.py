@@ -184,7 +184,10 @@ def _queries(
     trino.query(f"CREATE SCHEMA own.lake WITH (location = 's3://{setting.bucket}/own/')")
     for statement in filter(str.strip, statements.split(";\n")):
         trino.query(statement, "own")
-    trino.query("CREATE TABLE own.lake.by_trino WITH (format = 'PARQUET') AS SELECT * FROM own.lake.json_0")
+    trino.query(
+        "CREATE TABLE own.lake.by_trino WITH (format = 'PARQUET', "
+        f"external_location = 's3://{setting.bucket}/by-trino/') AS SELECT * FROM own.lake.json_0"
+    )
     # our files, registered like the other table: without partitions, which would cost metastore requests
     folder = f"{setting.root_uri('vault')}/{setting.stream('readings')}/table/json_0/generation=1/"
     trino.query(

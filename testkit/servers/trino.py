@@ -164,6 +164,7 @@ class TrinoServer(Server):
         }
         bucket = self._objects.make_bucket(f"trino-{self._port}")
         own = {"hive.metastore": "file", "hive.metastore.catalog.dir": f"s3://{bucket}/metastore"}
+        own["hive.collect-column-statistics-on-write"] = "false"  # statistics are off
         exact = {"hive.timestamp-precision": "MICROSECONDS"}
         _write(catalogs / "hive.properties", {**hive, **exact, "hive.metastore": "glue", **glue})
         _write(catalogs / "iceberg.properties", {**ICEBERG, "iceberg.catalog.type": "glue", **glue})
