@@ -47,7 +47,7 @@ def remade(manifest: Manifest, **changes: object) -> Manifest:
 
 def bare(manifest: Manifest) -> Manifest:
     """The state before it was published."""
-    return manifest.model_copy(update={"index": None})
+    return manifest.model_copy(update={"index": None, "before": None})
 
 
 def key_of(archive: Archive, make: Callable[[GenerationSpan], str], number: int) -> str:
