@@ -245,7 +245,7 @@ def _recorded(overview: Overview | None) -> _Recorded | None:
         return _Recorded(overview.archive, overview.listing, overview.newest, head.from_, gaps)
     except (Absent, Damaged):
         now = overview_of(overview.archive)
-        if now is not None and now.listing == overview.listing:
+        if now is None or now.listing is None or now.listing == overview.listing:
             raise
         return _recorded(now)  # generations have expired meanwhile
 
