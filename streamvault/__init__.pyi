@@ -23,7 +23,7 @@ from streamvault.replication.reports import MoveReport, PromoteReport, Replicate
 from streamvault.replication.translate import translate as translate
 from streamvault.requests.reports import FinishedRequest, QueueReport, RequestReport, WorkReport
 from streamvault.requests.show import drop_failed as drop_failed, retry_failed as retry_failed, show_queue as show_queue
-from streamvault.serving.reports import ServeReport, ServerTells
+from streamvault.serving.reports import RunningServer, ServeReport
 from typing import Literal
 
 __version__: str
@@ -412,7 +412,7 @@ def serve_archives(
     sources: Sequence[str],
     *,
     ready: Callable[[ServeReport], None] = ...,
-    answering: Callable[[ServerTells], AbstractContextManager[None]] = ...,
+    answering: Callable[[RunningServer], AbstractContextManager[None]] = ...,
     over: str | None = ...,
     state: str | PathLike[str] | None = ...,
     listen: str = ...,

@@ -48,7 +48,7 @@ from streamvault.common.progress import Progress, unanswered_seconds
 from streamvault.scopes.reports import ScopeReport
 
 if TYPE_CHECKING:
-    from streamvault.serving.reports import ServerTells
+    from streamvault.serving.reports import RunningServer
 
 EXIT_CODES = {
     0: "done",
@@ -264,7 +264,7 @@ class Command:
     resumable: bool = False
     importing: ExitStack = field(default_factory=ExitStack)
     is_ready: bool = True
-    server: ServerTells | None = None
+    server: RunningServer | None = None
 
     @contextmanager
     def started(self) -> Iterator[Self]:
@@ -358,7 +358,7 @@ class Command:
             yield measuring.MeasuredProgress(self.progress, figures)
 
     @contextmanager
-    def serving(self, server: ServerTells) -> Iterator[None]:
+    def serving(self, server: RunningServer) -> Iterator[None]:
         """Be ready while the block runs, in which a server answers that has metrics and a status of its own."""
         self.server, self.is_ready = server, True
         try:

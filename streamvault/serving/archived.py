@@ -319,7 +319,7 @@ class ServedArchive:
             raise
         self.learned += 1
         if self._cache.take(learned.known.nbytes):
-            self._cache.put(self._key(part, KNOWN), learned.known, dear=True)
+            self._cache.put(self._key(part, KNOWN), learned.known, costly=True)
         self._learning.pop(self._range(part), None)
         for each, block in learned.blocks.items():
             self._cache.put(self._key(part, each), block)

@@ -39,7 +39,7 @@ Fetch = Callable[[], Any]
 
 
 class BlockCache:
-    """Blocks and other things (`Kept`) by key; the least recently used are given up, what is dear last. Thread-safe.
+    """Blocks and other things (`Kept`) by key; the least recently used are evicted, costly ones last. Thread-safe.
 
     Args:
         limit: the budget (bytes), at least `LEAST_CACHE`. An eighth is kept for the states of reader groups; of the
@@ -62,7 +62,7 @@ class BlockCache:
         self.most_of_range = limit // 4
         self.fetches = fetches = min(limit // 4 // FETCH_BYTES, MOST_FETCHES)
         self._held: OrderedDict[Hashable, Any] = OrderedDict()
-        self._dear: OrderedDict[Hashable, Any] = OrderedDict()
+        self._costly: OrderedDict[Hashable, Any] = OrderedDict()
         self._coming: dict[Hashable, Future[Any]] = {}
         self._bytes = self._sending = self._asked = self.hits = self.fetched = 0
         self.fetch_seconds = 0.0
@@ -78,7 +78,7 @@ class BlockCache:
     def held(self, key: Hashable) -> Any:
         """Return a block if it is in memory, or None."""
         with self._lock:
-            kept = self._dear if key in self._dear else self._held
+            kept = self._costly if key in self._costly else self._held
             if (found := kept.get(key)) is not None:
                 kept.move_to_end(key)
                 self.hits += 1
@@ -126,21 +126,21 @@ class BlockCache:
             self._bytes -= size
             self._freed.notify()
 
-    def put(self, key: Hashable, block: Kept, *, dear: bool = False) -> None:
-        """Keep a block whose memory was taken; with ``dear``, something small that takes a whole range to make.
+    def put(self, key: Hashable, block: Kept, *, costly: bool = False) -> None:
+        """Keep a block whose memory was taken; with ``costly``, something small for which a whole range was read.
 
-        All that is dear takes an eighth of the budget at most, and is given up for others only if no block is left.
+        Costly ones take an eighth of the budget at most, and are evicted for others only if no block is left.
         """
         self.drop(key)
         with self._lock:
-            (self._dear if dear else self._held)[key] = block
-            while dear and sum(one.nbytes for one in self._dear.values()) > self.limit // 8:
-                self._bytes -= self._dear.popitem(last=False)[1].nbytes
+            (self._costly if costly else self._held)[key] = block
+            while costly and sum(one.nbytes for one in self._costly.values()) > self.limit // 8:
+                self._bytes -= self._costly.popitem(last=False)[1].nbytes
 
     def drop(self, key: Hashable) -> None:
         """Keep a block no longer."""
         with self._lock:
-            for kept in (self._held, self._dear):
+            for kept in (self._held, self._costly):
                 if (found := kept.pop(key, None)) is not None:
                     self._bytes -= found.nbytes
 
@@ -181,7 +181,7 @@ class BlockCache:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _take(self, size: int) -> bool:
-        while self._bytes + size > self.limit and (kept := self._held or self._dear):
+        while self._bytes + size > self.limit and (kept := self._held or self._costly):
             self._bytes -= kept.popitem(last=False)[1].nbytes
         fits = self._bytes + size <= self.limit
         self._bytes += size if fits else 0

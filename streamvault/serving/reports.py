@@ -34,7 +34,7 @@ class ServeReport(TimedReport):
     request_counts: Mapping[str, int] = field(default_factory=dict)
 
 
-class ServerTells(Protocol):
+class RunningServer(Protocol):
     """What a server that answers tells of itself."""
 
     def __call__(self) -> str:
@@ -102,6 +102,6 @@ class ServeArguments(ServeOptions):
         lambda _: None
     )
     answering: Annotated[
-        Callable[[ServerTells], AbstractContextManager[None]],
+        Callable[[RunningServer], AbstractContextManager[None]],
         Field(description="Lasts while the server answers; is given what returns its metrics and its status."),
     ] = lambda _: nullcontext()

@@ -168,16 +168,16 @@ def test_what_is_dear_is_given_up_last_and_takes_an_eighth_at_most() -> None:
     size, most = 1 << 20, cache.limit // 8 // (1 << 20)
     for number in range(most + 2):
         assert cache.take(size)
-        cache.put(("dear", number), memoryview(bytes(size)), dear=True)
-    assert [number for number in range(most + 2) if cache.held(("dear", number))] == list(range(2, most + 2))
+        cache.put(("costly", number), memoryview(bytes(size)), costly=True)
+    assert [number for number in range(most + 2) if cache.held(("costly", number))] == list(range(2, most + 2))
     assert cache.used == most * size
     for number in range(cache.limit // size + 5):  # blocks take memory from blocks
         assert cache.take(size)
         cache.put(number, memoryview(bytes(size)))
-    assert all(cache.held(("dear", number)) for number in range(2, most + 2))
+    assert all(cache.held(("costly", number)) for number in range(2, most + 2))
     assert cache.take(cache.limit - size)  # and what waits for memory gets all
-    assert not any(cache.held(("dear", number)) for number in range(2, most + 1))
-    cache.drop(("dear", most + 1))
+    assert not any(cache.held(("costly", number)) for number in range(2, most + 1))
+    cache.drop(("costly", most + 1))
     assert cache.used == cache.limit - size
     cache.close()
 
