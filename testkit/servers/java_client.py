@@ -11,8 +11,8 @@ from typing import Self
 from streamvault.streamstore.model import StreamName
 from testkit.servers.availability import Unavailable
 from testkit.servers.certificates import STORE_PASSWORD
-from testkit.servers.java import find_java
-from testkit.servers.pravega import PravegaServer
+from testkit.servers.java import LIGHT_JAVA, find_java
+from testkit.servers.pravega import PravegaServer, class_options
 from testkit.servers.pravega_java import pravega_jars
 from testkit.servers.process import run_tool
 
@@ -61,9 +61,10 @@ class JavaClient:
         Raises:
             TimeoutExpired: it takes longer.
         """
-        command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *_login(server)]
+        command = [str(find_java()), *LIGHT_JAVA.split(), *class_options(), *_login(server)]
         command += [f"-Dlogback.configurationFile={self.classes / 'logback.xml'}"]
-        command += ["-cp", f"{self.classes}:{server.classpath}", program]
+        # the archive of classes is of what begins with the server's class path
+        command += ["-cp", f"{server.classpath}:{self.classes}", program]
         where = [
             server.uri.replace("pravega+tls://", "tls://").replace("pravega://", "tcp://"),
             *str(stream).split("/"),

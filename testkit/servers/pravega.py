@@ -6,19 +6,25 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.pravega import PravegaSettings, PravegaStore
+from testkit.servers.cache import cached
 from testkit.servers.certificates import Certificates, make_certificates
+from testkit.servers.java import java_home
 from testkit.servers.pravega_java import (
     MIB,
     START_TIMEOUT,
+    VERSION,
     java_process,
     pravega_jars,
     start_on_free_ports,
     wait_for,
     write_properties,
 )
-from testkit.servers.pravega_security import Account, auth_settings, tls_settings
+from testkit.servers.pravega_security import ADMIN, Account, auth_settings, tls_settings
 from testkit.servers.process import Server, temporary_folder
 from testkit.servers.proxy import FaultProxy
+from testkit.streams import make_stream
 
 HOST = "127.0.0.1"
 READY = "Sandbox is running"
@@ -27,6 +33,8 @@ FEWER_WAKEUPS = {
 }
 """By default, an idle server takes 7 % of a core for its timers; with these and smaller pools, half of it."""
 SMALL_POOLS = {f"pravegaservice.threadPool.{pool}.size": "8" for pool in ("core", "storage")}
+QUIET = ("-Xlog:disable",)
+"""Where an archive of classes does not fit, Java does without it, and says nothing."""
 LOGGERS = '  <logger name="io.pravega.local.LocalPravegaEmulator" level="INFO"/>'
 
 
@@ -44,6 +52,7 @@ class PravegaServer(Server):
         accounts: who may use it, e.g. ``(ADMIN,)``; the first one needs every right. None: nobody is asked.
         proxy: what the controller sends clients to instead of the segment store itself; it is pointed there. The
             controller's own connections go through it too.
+        java: options of Java itself; by default, those by which it starts with a third of the processor time.
     """
 
     heap: str = "1g"
@@ -54,6 +63,7 @@ class PravegaServer(Server):
     tls: bool = False
     accounts: tuple[Account, ...] = ()
     proxy: FaultProxy | None = None
+    java: tuple[str, ...] | None = None
 
     certificates: Certificates | None = field(init=False, default=None)
     controller_port: int = field(init=False, default=0)
@@ -119,6 +129,7 @@ class PravegaServer(Server):
             heap=self.heap,
             cache_mib=self.cache_mib,
             quick=self.quick,
+            more=self.java if self.java is not None else class_options() if self.quick else (),
             log=(LOGGERS, "WARN"),
         )
         process.wait_until(lambda: process.has_logged(READY), timeout=START_TIMEOUT)
@@ -162,3 +173,26 @@ class PravegaServer(Server):
         if self.accounts:
             settings |= auth_settings(self.accounts, folder)
         return settings
+
+
+def class_options() -> tuple[str, ...]:
+    """Java's options by which a server or a client loads its classes from an archive of them, see `java.spark_options`.
+
+    Raises:
+        Unavailable: as `PravegaServer.start`.
+    """
+    folder = cached(f"pravega-{VERSION}-classes-{java_home().name}", _archive)
+    return (f"-XX:SharedArchiveFile={folder / 'classes'}", *QUIET)
+
+
+def _archive(folder: Path) -> None:
+    java = (f"-XX:ArchiveClassesAtExit={folder / 'classes'}", *QUIET)
+    with PravegaServer(tls=True, accounts=(ADMIN,), java=java) as server:
+        assert server.certificates is not None
+        login = {"PRAVEGA_USERNAME": ADMIN.user, "PRAVEGA_PASSWORD": ADMIN.password}
+        login["PRAVEGA_CA_FILE"] = str(server.certificates.authority)
+        name = StreamName("classes", "used")
+        with PravegaStore(PravegaSettings.from_environment(server.uri, login)) as store:
+            store.create_scope(name.scope)
+            make_stream(store, name, events=300)
+        server.process.terminate(timeout=START_TIMEOUT)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from testkit.servers.pravega import class_options
 from testkit.servers.pravega_java import MIB, java_process, start_on_free_ports, wait_for, write_properties
 from testkit.servers.process import ServerProcess, temporary_folder
 
@@ -154,4 +155,4 @@ class PravegaCluster:
         return server
 
     def _java(self, name: str, main: str, folder: Path, options: Mapping[str, str]) -> ServerProcess:
-        return java_process(name, main, folder, options, heap="768m", cache_mib=CACHE_MIB)
+        return java_process(name, main, folder, options, heap="768m", cache_mib=CACHE_MIB, more=class_options())

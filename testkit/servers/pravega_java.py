@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from testkit.servers.availability import Unavailable
 from testkit.servers.cache import cached
-from testkit.servers.java import find_java
+from testkit.servers.java import LIGHT_JAVA, find_java
 from testkit.servers.listed_jars import FETCH_TIMEOUT, check_listed, fetch_listed
 from testkit.servers.process import ServerProcess, accepts, free_ports, run_tool
 
@@ -68,6 +68,7 @@ def java_process(
     heap: str,
     cache_mib: int,
     quick: bool = True,
+    more: Sequence[str] = (),
     log: tuple[str, str] = ("", "ERROR"),
 ) -> ServerProcess:
     """Start a Java program of Pravega; if that fails, its folder goes.
@@ -80,6 +81,7 @@ def java_process(
         heap: the Java heap's limit.
         cache_mib: the cache, outside the heap, in MiB.
         quick: compile Java lightly, for a fast start.
+        more: options of Java itself.
         log: elements of its log's setting, and the level of the others.
     """
     try:
@@ -91,7 +93,8 @@ def java_process(
     properties = {"logback.configurationFile": str(folder / "logback.xml"), "java.io.tmpdir": str(folder), **options}
     command = [
         str(java),
-        *(("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC") if quick else ()),
+        *(LIGHT_JAVA.split() if quick else ()),
+        *more,
         f"-Xmx{heap}",
         # the cache and the network buffers
         f"-XX:MaxDirectMemorySize={cache_mib + 512}m",

@@ -205,6 +205,15 @@ class ServerProcess:
             self._process.wait()
             self._ended = True
 
+    def terminate(self, *, timeout: float) -> None:
+        """Have the server end in its own way; `stop` it afterwards.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended after `timeout` seconds.
+        """
+        self._process.terminate()
+        self._process.wait(timeout)
+
     def stop(self) -> None:
         """End the server at once and remove its folder. Does nothing the second time.
 

@@ -245,8 +245,7 @@ def refusing_old_versions(ground: Ground) -> Catalog:
     return catalog
 
 
-@pytest.mark.parametrize("runs", [2, 4])
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(("number", "runs"), [(1, 4), (2, 2)])
 def test_runs_at_once_register_a_generation_once(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, number: int, runs: int
 ) -> None:

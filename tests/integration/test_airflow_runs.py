@@ -270,6 +270,7 @@ def test_run_that_takes_too_long_ends_and_the_next_one_goes_on(
     check_goes_on(stream, root, airflow.xcom("archive_rotation", later, "rotate", index=0)["export"])
 
 
+@pytest.mark.long
 def test_task_that_takes_too_long_is_stopped_and_its_retry_goes_on(
     airflow: AirflowServer, long_export: tuple[str, str]
 ) -> None:

@@ -151,6 +151,7 @@ def test_auto_scaled_streams_keep_their_segment_ids(scaled: Scaled, tmp_path: Pa
 
 
 @pytest.mark.late
+@pytest.mark.long
 def test_auto_scaled_stream_goes_every_way(
     scaled: Scaled, there: Site, java_client: JavaClient, tmp_path: Path
 ) -> None:
