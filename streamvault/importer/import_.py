@@ -10,7 +10,7 @@ from itertools import product
 from typing import get_args
 
 from streamvault.common.errors import Damaged, Usage
-from streamvault.common.lazily import Made
+from streamvault.common.lazy import LazyMap
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
@@ -342,7 +342,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
                 reader_groups=groups.reported,
                 dry_run=True,
                 cost=cost_of_import(
-                    Made(_for_costs, selection.parts),
+                    LazyMap(_for_costs, selection.parts),
                     len(history.generations),
                     may_be_cold=source.root.scheme.may_be_cold and not source.table,
                 ),
@@ -391,7 +391,7 @@ def _refuse_cold(selection: Selection, *, wait: bool, progress: Progress) -> Non
         InArchiveClass: an object is in an archive class; with ``wait``, S3 was never asked to restore it.
     """
     archive = selection.source.archive
-    needed = Made(_needed, selection.parts)
+    needed = LazyMap(_needed, selection.parts)
     if wait:
         from streamvault.manifests.verbs.warm import await_warm  # noqa: PLC0415  (it imports botocore)
 

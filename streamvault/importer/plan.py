@@ -23,7 +23,7 @@ from itertools import chain, islice
 import numpy as np
 
 from streamvault.common.errors import Failed, Usage
-from streamvault.common.lazily import Chained, Made
+from streamvault.common.lazy import LazyChain, LazyMap
 from streamvault.importer.fill import TargetSpan
 from streamvault.importer.reports import MovedBoundary, Numbers, Offsets, TargetOptions
 from streamvault.sources.source import SourcePart
@@ -476,7 +476,7 @@ def _plan_segment(content: Content, segment: SegmentId, between: tuple[int, int 
     for number, part in enumerate(chain(parts, [None])):
         until = part.start if part is not None else max(end or 0, at)
         if part is None or until > at:
-            spans.append(Made(partial(_span_of, shift), parts[first:number]))
+            spans.append(LazyMap(partial(_span_of, shift), parts[first:number]))
             first = number
         if until > at:
             content.check_gap(segment, at, until)
@@ -487,7 +487,7 @@ def _plan_segment(content: Content, segment: SegmentId, between: tuple[int, int 
                 shift += until - at
         if part is not None:
             at = part.end
-    return SegmentPlan(head, Chained(spans), gap_bytes, base)
+    return SegmentPlan(head, LazyChain(spans), gap_bytes, base)
 
 
 def _span_of(shift: int, part: SourcePart) -> TargetSpan:

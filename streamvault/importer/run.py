@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from streamvault.common.lazily import Chained, Made
+from streamvault.common.lazy import LazyChain, LazyMap
 from streamvault.common.progress import Progress
 from streamvault.importer.fill import (
     Differs,
@@ -409,9 +409,9 @@ class ImportRun:
                 else:
                     numbers.append(number)
             if numbers:
-                left.append(Made(partial(_verify_task, self._segment(segment), plan.spans), numbers))
+                left.append(LazyMap(partial(_verify_task, self._segment(segment), plan.spans), numbers))
         progress.begin("verifying", self._plan.bytes, size)
-        for _, verified in runner.run(verify_range, Chained(left), progress=progress):
+        for _, verified in runner.run(verify_range, LazyChain(left), progress=progress):
             if lease is not None:
                 lease.check()
             events += verified.events

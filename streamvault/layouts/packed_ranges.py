@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from streamvault.common.lazily import LazySequence
+from streamvault.common.lazy import LazySequence
 from streamvault.layouts.archived_range import ArchivedRange, digest_of
 from streamvault.streamstore.model import ContentKind, SegmentId
 

@@ -14,7 +14,7 @@ from heapq import merge
 from typing import TypeVar
 
 from streamvault.common.errors import Damaged, Usage
-from streamvault.common.lazily import Chained, Made
+from streamvault.common.lazy import LazyChain, LazyMap
 from streamvault.common.neighbours import holes, joined
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import PlaceAddress
@@ -399,8 +399,8 @@ def select_parts(
             first = bisect_right(rows, start, key=lambda row: row.end)
             last = len(rows) if end is None else bisect_left(rows, end, key=lambda row: row.start)
             if first < last:
-                parts.append(Made(partial(_part, address, generation.layout, start, end), rows[first:last]))
-    return Chained(parts)
+                parts.append(LazyMap(partial(_part, address, generation.layout, start, end), rows[first:last]))
+    return LazyChain(parts)
 
 
 def _part(address: PlaceAddress, layout: str, start: int, end: int | None, row: ArchivedRange) -> ArchivedPart:

@@ -64,7 +64,7 @@ class BlockCache:
         self._held: OrderedDict[Hashable, Any] = OrderedDict()
         self._costly: OrderedDict[Hashable, Any] = OrderedDict()
         self._coming: dict[Hashable, Future[Any]] = {}
-        self._bytes = self._sending = self._asked = self.hits = self.fetched = 0
+        self._bytes = self._costly_bytes = self._sending = self._asked = self.hits = self.fetched = 0
         self.fetch_seconds = 0.0
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._freed = threading.Condition(self._lock)
@@ -134,15 +134,16 @@ class BlockCache:
         self.drop(key)
         with self._lock:
             (self._costly if costly else self._held)[key] = block
-            while costly and sum(one.nbytes for one in self._costly.values()) > self.limit // 8:
-                self._bytes -= self._costly.popitem(last=False)[1].nbytes
+            self._costly_bytes += block.nbytes if costly else 0
+            while costly and self._costly_bytes > self.limit // 8:
+                self._evict(self._costly, next(iter(self._costly)))
 
     def drop(self, key: Hashable) -> None:
         """Keep a block no longer."""
         with self._lock:
             for kept in (self._held, self._costly):
-                if (found := kept.pop(key, None)) is not None:
-                    self._bytes -= found.nbytes
+                if key in kept:
+                    self._evict(kept, key)
 
     def answer_bytes(self, asked: int) -> int:
         """Take memory for what is sent next; return how many bytes: fewer and fewer as clients take none."""
@@ -180,9 +181,14 @@ class BlockCache:
         """Fetch nothing more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def _evict(self, kept: OrderedDict[Hashable, Any], key: Hashable) -> None:
+        size = kept.pop(key).nbytes
+        self._bytes -= size
+        self._costly_bytes -= size if kept is self._costly else 0
+
     def _take(self, size: int) -> bool:
         while self._bytes + size > self.limit and (kept := self._held or self._costly):
-            self._bytes -= kept.popitem(last=False)[1].nbytes
+            self._evict(kept, next(iter(kept)))
         fits = self._bytes + size <= self.limit
         self._bytes += size if fits else 0
         return fits

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from streamvault.common.errors import Damaged, Problem
 from streamvault.objectstore.store import InArchiveClass
+from streamvault.serving.access import EXPIRED
 from streamvault.serving.cache import LARGEST_ANSWER
 from streamvault.serving.state import NULL, StateLost, StateSegment
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated, WireError
@@ -172,7 +173,7 @@ class ClientConnection:
         self._server.count(type(request).__name__)
         token = getattr(request, "token", None)
         if token is not None and (why := await self._server.refusal(token)) is not None:
-            self._server.count("invalid token")
+            self._server.count("invalid token", "the token has expired" if why == EXPIRED else "the token is not valid")
             number = request.offset if isinstance(request, wire.ReadSegment) else getattr(request, "request_id", 0)
             await self._send(encode(wire.AuthTokenCheckFailed(number, "", why)))  # a Pravega, too, says the offset
         elif isinstance(request, wire.ReadSegment):

@@ -17,7 +17,7 @@ from functools import partial
 from heapq import merge
 from itertools import chain
 
-from streamvault.common.lazily import Chained, Made
+from streamvault.common.lazy import LazyChain, LazyMap
 from streamvault.common.progress import task_progress
 from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums
 from streamvault.layouts.keys import (
@@ -226,7 +226,7 @@ def range_tasks(  # noqa: PLR0913  (what a check has options for)
     for segment in history.segments():
         for layout, some in _by_layout(history, segment).items():
             found = sorted(known.get(segment, ()), key=_start) if open_layout(layout).joinable else ()
-            rows = Chained(some)
+            rows = LazyChain(some)
             parts.append(_Ranges(RangesTask(address, layout, rows, (), frozenset(), checksums, blocks), found))
     chosen = _Chosen.of(sum(len(one.whole.rows) for one in parts), share, seed)
     tasks: list[Sequence[RangesTask]] = []
@@ -234,9 +234,9 @@ def range_tasks(  # noqa: PLR0913  (what a check has options for)
     for one in parts:
         step = ranges_a_task(one.whole.layout, reads=share > 0)
         starts = range(0, len(one.whole.rows), step)
-        tasks.append(Made(partial(one.task, step=step, chosen=chosen, number=number), starts))
+        tasks.append(LazyMap(partial(one.task, step=step, chosen=chosen, number=number), starts))
         number += len(one.whole.rows)
-    return Chained(tasks)
+    return LazyChain(tasks)
 
 
 @dataclass(frozen=True, slots=True)

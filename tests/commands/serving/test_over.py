@@ -368,6 +368,7 @@ def test_a_token_that_the_cluster_refuses_reads_no_archived_byte(begun: Site, mo
         for token, expected in (("good", wire.SegmentRead), ("", wire.AuthTokenCheckFailed)):
             for _ in range(2):
                 assert isinstance(served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 8, token, 1)), expected)
+        assert served.segments.refused["invalid token"][1] == "the token is not valid"
     assert asked == ["good", "", ""]  # a verdict holds for a while, a refusal does not
 
 

@@ -20,7 +20,7 @@ class LazySequence(Sequence[T]):
         raise NotImplementedError
 
     def _some(self, start: int, stop: int) -> Sequence[T]:
-        return Made(self._one, range(start, stop))
+        return LazyMap(self._one, range(start, stop))
 
     @overload
     def __getitem__(self, at: int) -> T: ...
@@ -45,7 +45,7 @@ class LazySequence(Sequence[T]):
         return f"{type(self).__name__}({list(self)!r})"
 
 
-class Made(LazySequence[T]):
+class LazyMap(LazySequence[T]):
     """The results of a function for each item of a sequence.
 
     Args:
@@ -66,10 +66,10 @@ class Made(LazySequence[T]):
         return self._make(self._of[number])
 
     def _some(self, start: int, stop: int) -> Sequence[T]:
-        return Made(self._make, self._of[start:stop])
+        return LazyMap(self._make, self._of[start:stop])
 
 
-class Chained(LazySequence[T]):
+class LazyChain(LazySequence[T]):
     """Several sequences, one after another."""
 
     def __init__(self, parts: Sequence[Sequence[T]]) -> None:
@@ -94,4 +94,4 @@ class Chained(LazySequence[T]):
         for at in range(bisect_right(self._ends, start), bisect_left(self._ends, stop) + 1):
             begin = self._ends[at - 1] if at else 0
             found.append(self._parts[at][max(start - begin, 0) : stop - begin])
-        return found[0] if len(found) == 1 else Chained(found)
+        return found[0] if len(found) == 1 else LazyChain(found)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault.common.lazily import Chained, Made
+from streamvault.common.lazy import LazyChain, LazyMap
 
 BOUND = st.none() | st.integers(-9, 9)
 
@@ -27,14 +27,14 @@ class Counted(list[int]):
 
 
 def test_slice_looks_at_no_other_parts() -> None:
-    lazy = Chained([Counted(range(3)) for _ in range(100)])
+    lazy = LazyChain([Counted(range(3)) for _ in range(100)])
     assert [*lazy[4:8]] == [1, 2, 0, 1]
     assert Counted.slices == 2
 
 
 @given(st.lists(st.lists(st.integers(), max_size=4), max_size=4), BOUND, BOUND, st.sampled_from([None, 1, 2, -1]))
 def test_it_is_as_a_tuple(parts: list[list[int]], low: int | None, high: int | None, step: int | None) -> None:
-    lazy = Chained([Made(double, part) for part in parts])
+    lazy = LazyChain([LazyMap(double, part) for part in parts])
     wanted = tuple(2 * number for part in parts for number in part)
     chosen = slice(low, high, step)
     assert tuple(lazy) == wanted
