@@ -217,13 +217,17 @@ def _to_branch(written: dict[str, Any], union: list[Any], at: int) -> Resolved:
 
 
 def _matching(written: dict[str, Any], union: list[Any]) -> int:
-    """Return the place of the first branch that values of a type are of; -1 for none."""
+    """Return the place of the branch that values of a type are of; -1 for none.
+
+    Of records with other names, one that has the name without its namespace goes before others with the same fields,
+    as in Java's ``Resolver.ReaderUnion`` (Avro 1.9 and later).
+    """
     kind, others = written["type"], [alone(one) for one in union]
     same = [at for at, one in enumerate(others) if one["type"] == kind]
     if kind in {"record", "enum", "fixed"}:
-        same = [at for at in same if _is_named(written, others[at])] or [
-            at for at in same if kind == "record" and _has_all(written, others[at])
-        ]
+        alike = [at for at in same if kind == "record" and _has_all(written, others[at])]
+        short = [at for at in alike if branch_name(others[at]) == branch_name(written)]
+        same = [at for at in same if _is_named(written, others[at])] or short[-1:] or alike
     promoted = (at for at, one in enumerate(others) if (kind, one["type"]) in _PROMOTIONS)
     return next(iter(same), next(promoted, -1))
 

@@ -222,7 +222,7 @@ def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOpt
     is_fixed = plan is not None
     if plan is None:
         plan = origin.draft(last, resolved.place.options, table.uri)
-        options = grown(options, resolved.wanted)
+        options = grown(options, resolved.wanted_now())
         if plan is not None and options != resolved.place.options:
             plan = plan.decoded_as(options)  # once recorded, it holds for every run
         if plan is not None and options.kind == "iceberg":

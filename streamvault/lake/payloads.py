@@ -48,8 +48,8 @@ def text(value: str) -> pa.Scalar:
     return texts(value, 1)[0]
 
 
-PART = 8192
-"""Payloads that are parsed at once."""
+PART, PARSED_BYTES = 8192, 4 * 1024 * 1024
+"""Payloads that are parsed at once, and bytes of expanded records that are."""
 
 FEW = 256
 """Values that are tried before all are converted."""
@@ -215,21 +215,33 @@ def spread(values: pa.Array, places: pa.Array) -> pa.Array:
 
 
 def parsed_as(payloads: pa.Array, record: Callable[[bytes], bytes], records: PayloadParser) -> Parsed:
-    """Decode the records in payloads.
+    """Decode the records in payloads, `PARSED_BYTES` of records at a time: they may be far larger than the payloads.
 
     Args:
         payloads: the payloads.
         record: returns a payload's record, or raises `NotDecoded`.
         records: parses them.
     """
+    parts: list[Parsed] = []
     found: list[bytes] = []
     reasons: list[str | None] = []
+    size = 0
     for payload in payloads.to_pylist():
         try:
             found.append(record(payload))
             reasons.append(None)
+            size += len(found[-1])
         except NotDecoded as error:
             reasons.append(str(error))
+        if size >= PARSED_BYTES:
+            parts.append(_parsed_with(reasons, found, records))
+            found, reasons, size = [], [], 0
+    parts.append(_parsed_with(reasons, found, records))
+    columns = [pa.concat_arrays(some) for some in zip(*(part.columns for part in parts), strict=True)]
+    return Parsed(columns, pa.concat_arrays([part.reasons for part in parts]))
+
+
+def _parsed_with(reasons: list[str | None], found: list[bytes], records: PayloadParser) -> Parsed:
     texts = pa.array(reasons, pa.string())
     places = texts.is_null()
     parsed = records.parse(pa.array(found, pa.binary()))

@@ -125,14 +125,15 @@ class RegisteredPayloads(FramedPayloads):
         return Parsed([column.take(order) for column in columns], reasons.take(order))
 
     def _parser(self, number: int) -> PayloadParser:
-        if number not in self._parsers:
+        if (parser := self._parsers.get(number)) is None:
+            try:
+                parser = self._made(self._encodings.get(number))
+            except Usage as error:
+                parser = Undecodable(self._columns, str(error))
             if len(self._parsers) >= MOST_PARSERS:
                 self._parsers.clear()
-            try:
-                self._parsers[number] = self._made(self._encodings.get(number))
-            except Usage as error:
-                self._parsers[number] = Undecodable(self._columns, str(error))
-        return self._parsers[number]
+            self._parsers[number] = parser
+        return parser
 
     def _made(self, found: SchemaEntry | None) -> PayloadParser:
         """Return the parser for an encoding.
@@ -146,12 +147,13 @@ class RegisteredPayloads(FramedPayloads):
         parser: PayloadParser
         if found.format != "Json":  # of which an event says what its fields are
             _types_of(found)  # what it raises is the reason
+        newest = self._readers.get(found.type)  # which may be of the other format
         if found.format == "Avro":
-            reader = json.dumps(self._readers[found.type]) if found.type in self._readers else ""
+            reader = json.dumps(newest) if isinstance(newest, dict) else ""
             parser = AvroPayloads(schema.decode(), self._columns, reader, padded=padded)
         elif found.format == "Protobuf":
-            newest = b64decode(self._readers.get(found.type, ""))
-            parser = ProtobufPayloads(schema, found.type, self._columns, newest, padded=padded)
+            reader = newest if isinstance(newest, str) else ""
+            parser = ProtobufPayloads(schema, found.type, self._columns, b64decode(reader), padded=padded)
         else:
             parser = JsonPayloads(self._columns)
         if found.codec not in _CODECS:

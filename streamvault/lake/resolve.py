@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import get_args
 
@@ -72,6 +72,15 @@ class ResolvedTable:
     warnings: tuple[str, ...]
     wanted: Wanted | None = None
     schemas: Callable[[], SchemaGroup] | None = None
+
+    def wanted_now(self) -> Wanted | None:
+        """Return `wanted`, of a registry as it is now: events that a stream has got since may have newer schemas."""
+        if self.wanted is None or self.schemas is None:
+            return self.wanted
+        with suppress(Usage):
+            columns, avro, _, _ = columns_of(self.schemas())
+            return replace(self.wanted, columns=columns, avro=avro)
+        return self.wanted
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from streamvault.common.errors import Conflict, Usage
+from streamvault.common.errors import Conflict, Overtaken, Usage
 from streamvault.lake.read import EVENT_SCHEMA
 from streamvault.lake.reports import ERROR, Decode, Framing, TableFormat
 from streamvault.layouts.keys import table_options_key
@@ -411,7 +411,11 @@ def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
         raise Usage("the schema's fields are not those of the table, which CSV has in this order", todo=todo)
     columns = _grown_columns(options.columns, wanted.columns) if wanted.adds else options.columns
     before = options.reader or options.avro
-    first, reader = (before, wanted.avro) if columns != options.columns else (wanted.avro, before)
+    # a newer schema may differ in what is no column: an enum's symbols, defaults, aliases; an older one lacks columns
+    kinds = {column.field: arrow_type(column.type) for column in wanted.columns}
+    has_all = all(one.field in kinds and holds(kinds[one.field], arrow_type(one.type)) for one in options.columns)
+    is_newer = has_all or columns != options.columns
+    first, reader = (before, wanted.avro) if is_newer else (wanted.avro, before)
     if options.decode == "registry" and first and reader:  # of types that one of them lacks, the other's
         reader = json.dumps({**json.loads(first), **json.loads(reader)})
     avro = wanted.avro or options.avro
@@ -443,10 +447,11 @@ def fix_options(table: Archive, options: TableOptions) -> None:
     """Write the options, create-only, so that there is one table at a location.
 
     Raises:
-        Conflict: the table was created with other options.
+        Overtaken: another run has begun the table, with other options. The next run compares the caller's with them.
     """
     key = table.prefix + table_options_key()
-    check_same(decide_file(table.store, key, options)[0], options, table.place.at(key))
+    if decide_file(table.store, key, options)[0] != options:
+        raise Overtaken("another run has begun this table in the meantime", where=table.place.at(key))
 
 
 def check_same(found: TableOptions, ours: TableOptions, where: str) -> None:

@@ -15,6 +15,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, ClassVar, Protocol
@@ -319,10 +320,12 @@ def blank_file(task: FileTask) -> None:
         try:
             target.put(task.key, data)
         except AlreadyExists:
-            if target.size(task.key) != len(data):  # any other file lists its ranges, and is larger
-                target.delete([task.key])
-                continue
-        return
+            with suppress(NoSuchObject):  # another run deletes it to the same end
+                if target.size(task.key) == len(data):  # any other file lists its ranges, and is larger
+                    return
+            target.delete([task.key])
+        else:
+            return
 
 
 def _write(task: FileTask, spool: IO[bytes]) -> tuple[tuple[ArchivedRange, ...], int]:

@@ -8,13 +8,29 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamvault.common.errors import Overtaken
 from streamvault.lake.avro import avro_columns
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.reports import ERROR
-from streamvault.lake.table import TableOptions, Wanted, arrow_type, grown, hive_type, holds, wider_type
+from streamvault.lake.table import (
+    TableOptions,
+    Wanted,
+    arrow_type,
+    columns_for,
+    find_options,
+    fix_options,
+    grown,
+    hive_type,
+    holds,
+    wider_type,
+)
+from streamvault.manifests.archive import Archive
+from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import StreamName
 
 PLAIN = st.sampled_from(
     ["boolean", "int", "bigint", "float", "double", "string", "decimal(9,2)", "decimal(18,2)", "decimal(18,4)"]
@@ -58,6 +74,23 @@ FIELD_TYPES: dict[str, tuple[Any, Any, st.SearchStrategy[Any]]] = {
     "optional": (["null", "string"], None, st.none() | st.text(max_size=5)),
     "list": ({"type": "array", "items": "int"}, [1, 2], st.lists(st.integers(-9, 9), max_size=3)),
 }
+
+
+def test_of_two_runs_that_begin_a_table_the_second_starts_again() -> None:
+    """Their columns may be of two samples of a stream that grows, and their releases two."""
+    table = Archive(RootAddress.parse("memory://begun").resolve(), StreamName("s", "t")).table_archive("t")
+    first, second = (
+        TableOptions(
+            scope="s", stream="t", table="t", kind="parquet", decode="json", target_size=1, columns=columns_for(types)
+        )
+        for types in ({"a": "int"}, {"a": "int", "b": "string"})
+    )
+    fix_options(table, first)
+    with pytest.raises(Overtaken, match="another run has begun this table") as caught:
+        fix_options(table, second)
+    assert "again" in caught.value.todo
+    fix_options(table, first)
+    assert find_options(table) == first
 
 
 @st.composite

@@ -26,13 +26,17 @@ from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
+from streamvault.lake.avro import AvroPayloads
 from streamvault.lake.decoding import decoded_columns
+from streamvault.lake.origins import StreamOrigin
 from streamvault.lake.protobuf_payloads import protobuf_types
 from streamvault.lake.registry import RegisteredPayloads, Undecodable, columns_of
 from streamvault.lake.table import TableOptions, Wanted, grown, hive_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup, SchemaVersion
+from streamvault.objectstore.uri import RootAddress
 from streamvault.sources.schemas import RegistryFailed, RegistryGroup
 from streamvault.streamstore.model import StreamName
+from testkit.lakes import rows_in, table_keys
 from testkit.servers.process import free_ports
 from testkit.servers.raw_http import RawHttpServer
 from testkit.small_archives import Vault, archive_of
@@ -290,22 +294,80 @@ def test_a_field_of_protobuf_is_read_as_its_writer_meant_it() -> None:
     assert row["_error"] == "at: not a timestamp of the years 1 to 9999; x: not a float"
 
 
+def begun_with(schema: dict[str, Any]) -> TableOptions:
+    columns, readers, *_ = columns_of(group(avro(schema)))
+    of = {"scope": "s", "stream": "t", "table": "t", "kind": "parquet", "decode": "registry", "target_size": 1}
+    return TableOptions(**of, columns=columns, avro=readers)
+
+
+def symbols(*names: str) -> tuple[str, Any]:
+    return "kind", {"type": "enum", "name": "Kind", "symbols": list(names)}
+
+
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_newer_schema_is_read_with_also_if_it_has_no_new_column(adds: bool) -> None:
+    begun = begun_with(record(symbols("A", "B")))
+    newest = columns_of(group(avro(record(symbols("A", "B", "C")))))[:2]
+    late = grown(begun, Wanted(*newest, adds=adds))
+    assert late.columns == begun.columns
+    assert json.loads(late.reader or late.avro) == json.loads(newest[1])
+    older = columns_of(group(avro(record(("other", "int")))))[:2]
+    kept = grown(late, Wanted(*older, adds=False))
+    assert json.loads(kept.reader or kept.avro) == json.loads(newest[1]), "an older one lacks a column"
+
+
+def test_events_of_a_schema_that_came_after_the_run_began_are_read_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream's tail is fixed later than the columns are looked for."""
+    vault, known = Vault(tmp_path), [avro(record(symbols("A", "B")))]
+    monkeypatch.setattr(RegistryGroup, "find", lambda _: group(*known))
+    vault.create()
+    vault.add(framed(0, b"\x02"))
+    options = {"format": "parquet", "decode": "registry", "registry": "http://none:1", "root": vault.root}
+    write_table(vault.uri(), master="inline", **options)
+    draft = StreamOrigin.draft
+
+    def overtaken(origin: StreamOrigin, *arguments: Any) -> Any:
+        if len(known) == 1:
+            known.append(avro(record(symbols("A", "B", "C"))).model_copy(update={"version": 1}))
+            vault.add(framed(1, b"\x04"))
+        return draft(origin, *arguments)
+
+    monkeypatch.setattr(StreamOrigin, "draft", overtaken)
+    assert write_table(vault.uri(), master="inline", **options).undecoded == 0
+    store = RootAddress.parse(vault.root).resolve().open()
+    rows = [row for key in sorted(table_keys(vault.root)) for row in rows_in(store, key)]
+    assert [row["kind"] for row in rows] == ["B", "C"]
+
+
+def test_types_of_one_name_in_two_formats_are_decoded_each_by_its_own_schema() -> None:
+    """The writers of a group have changed its format."""
+    message = messages(M=(("id", FIELD.TYPE_INT32, None), ("more", FIELD.TYPE_INT32, None)))
+    both = (avro(record(("id", "int"), name="p.M")), encoding("Protobuf", "p.M", message))
+    for newest in both:
+        rows = decoded(newest, both, framed(0, b"\x0a"), framed(1, b"\x08\x05\x10\x01"))
+        assert [(row["id"], row["_error"]) for row in rows] == [(5, None), (5, None)]
+
+
+def test_few_large_records_are_parsed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed ones may be a hundred times larger than the payloads that are read at once."""
+    monkeypatch.setattr("streamvault.lake.payloads.PARSED_BYTES", 10_000)
+    parsed, parse = [], AvroPayloads.parse
+    monkeypatch.setattr(AvroPayloads, "parse", lambda self, some: parsed.append(some.nbytes) or parse(self, some))
+    payloads = [framed(0, gzip.compress(b"\x02" + bytes(4000))) for _ in range(20)] + [b""]
+    rows = decoded(avro(OLD), (avro(OLD, "application/x-gzip"),), *payloads)
+    assert [row["id"] for row in rows] == [1] * 20 + [None]
+    assert len(parsed) > 5
+    assert max(parsed) < 15_000
+
+
 def test_defaults_of_a_later_type_hold_also_without_a_new_column() -> None:
     first = record(("a", "int"), ("b", "int"), name="A")
-    columns, readers, *_ = columns_of(group(avro(first)))
-    begun = TableOptions(
-        scope="s",
-        stream="t",
-        table="t",
-        kind="parquet",
-        decode="registry",
-        columns=columns,
-        avro=readers,
-        target_size=1,
-    )
+    begun = begun_with(first)
     both = group(avro(first), avro(record(("a", "int"), ("b", "int", 5), name="B")))
     late = grown(begun, Wanted(*columns_of(both)[:2], adds=True))
-    assert late.columns == columns
+    assert late.columns == begun.columns
     assert json.loads(late.reader or late.avro).keys() == {"A", "B"}
 
 

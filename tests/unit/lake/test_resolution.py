@@ -47,6 +47,10 @@ def of_field(kind: Any, **more: Any) -> str:
         pytest.param("int", ["null", "string", "long"], b"\x02", {"string": None, "long": 1}, id="to a branch"),
         pytest.param(["int", "string"], "string", b"\x02\x02a", "a", id="of a branch"),
         pytest.param(
+            {**ONLY_X, "name": "old.Other"}, ["null", {**ONLY_X, "name": "new.Pair"}, {**ONLY_X, "name": "new.Other"}],
+            b"\x02", {"Pair": None, "Other": {"x": 1}}, id="a record that was moved elsewhere",
+        ),
+        pytest.param(
             PAIR, ["null", "string", {**PAIR, "name": "Other"}], b"\x02\x00",
             {"string": None, "Other": {"x": 1, "y": "A"}}, id="a record of the same fields",
         ),
