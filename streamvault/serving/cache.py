@@ -18,6 +18,9 @@ from streamvault.serving.blocks import BLOCK_BYTES
 FETCH_BYTES = 6 * BLOCK_BYTES
 """What the fetch of a block takes: the block, the parts that it is made of, and what the allocator keeps of both."""
 
+ENTRY_BYTES = 1024
+"""What the cache needs for whatever it keeps, besides that: keys and links; 708 bytes were measured."""
+
 MOST_FETCHES = 32
 
 LEAST_ANSWER, LARGEST_ANSWER = 16 * 1024, 1024 * 1024
@@ -131,19 +134,19 @@ class BlockCache:
 
         Costly ones take an eighth of the budget at most, and are evicted for others only if no block is left.
         """
-        self.drop(key)
         with self._lock:
+            self._drop(key)
             (self._costly if costly else self._held)[key] = block
-            self._costly_bytes += block.nbytes if costly else 0
+            self._bytes += ENTRY_BYTES
+            self._costly_bytes += block.nbytes + ENTRY_BYTES if costly else 0
             while costly and self._costly_bytes > self.limit // 8:
                 self._evict(self._costly, next(iter(self._costly)))
+            self._take(0)
 
     def drop(self, key: Hashable) -> None:
         """Keep a block no longer."""
         with self._lock:
-            for kept in (self._held, self._costly):
-                if key in kept:
-                    self._evict(kept, key)
+            self._drop(key)
 
     def answer_bytes(self, asked: int) -> int:
         """Take memory for what is sent next; return how many bytes: fewer and fewer as clients take none."""
@@ -181,8 +184,13 @@ class BlockCache:
         """Fetch nothing more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def _drop(self, key: Hashable) -> None:
+        for kept in (self._held, self._costly):
+            if key in kept:
+                self._evict(kept, key)
+
     def _evict(self, kept: OrderedDict[Hashable, Any], key: Hashable) -> None:
-        size = kept.pop(key).nbytes
+        size = kept.pop(key).nbytes + ENTRY_BYTES
         self._bytes -= size
         self._costly_bytes -= size if kept is self._costly else 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
+import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -88,6 +88,7 @@ class ClientConnection:
     async def run(self) -> None:
         """Answer until the client hangs up, or is hung up on."""
         self._writer.transport.set_write_buffer_limits(LARGEST_REQUEST)
+        _keep_alive(self._writer.get_extra_info("socket"))
         try:
             await self._greet()
             while True:
@@ -98,10 +99,10 @@ class ClientConnection:
                     await self._take(*frame)
                 if not self._block:
                     self._release()
-        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            pass
         except (Problem, TimeoutError) as error:
             self._close(str(error) or f"it was silent for {SLOW_SECONDS:.0f} s")
+        except (asyncio.IncompleteReadError, OSError):
+            pass
         finally:
             self._release()
             for task in self._reads:
@@ -130,12 +131,7 @@ class ClientConnection:
         await self._send(encode(wire.Hello(wire.WIRE_VERSION, wire.OLDEST_WIRE_VERSION)))
 
     async def _receive(self) -> tuple[int, bytes]:
-        patience = SLOW_SECONDS if self._block else None if self._reads else SILENT_SECONDS
-        try:
-            async with asyncio.timeout(patience):
-                code, length = HEADER.unpack(await self._reader.readexactly(HEADER.size))
-        except TimeoutError:
-            raise WireError(f"it was silent for {patience:.0f} s") from None
+        code, length = HEADER.unpack(await self._header())
         is_large = length > LARGEST_REQUEST
         if not 0 <= length <= (LARGEST_APPEND if code in _APPENDS and self._writers else LARGEST_REQUEST):
             raise WireError(f"a frame of {length} bytes (type {code})")
@@ -148,6 +144,19 @@ class ClientConnection:
                 return code, await self._reader.readexactly(length)
         except TimeoutError:
             raise WireError(f"it stopped within a frame for {SLOW_SECONDS:.0f} s") from None
+
+    async def _header(self) -> bytes:
+        """Return the next frame's; a client may be silent for long only while a read of its own waits."""
+        while True:
+            patience = SLOW_SECONDS if self._block else SILENT_SECONDS
+            try:
+                async with asyncio.timeout(patience) as limit:
+                    return await self._reader.readexactly(HEADER.size)  # which takes all or nothing
+            except TimeoutError:
+                if not limit.expired():  # the kernel's: the client's machine is gone
+                    raise
+                if self._block or not self._reads:
+                    raise WireError(f"it was silent for {patience:.0f} s") from None
 
     async def _send(self, *parts: bytes | memoryview) -> None:
         async with self._sending:
@@ -204,6 +213,8 @@ class ClientConnection:
     async def _found(self, request: WireCommand, number: int, name: str) -> WireCommand | None:
         """Return the answer about a segment; None if there is none. Errors as for `SegmentServer.info`."""
         server = self._server
+        if not hasattr(request, "token"):  # no request, but an answer, say
+            return None
         found = await server.find(name) if name else None
         if isinstance(request, wire.GetStreamSegmentInfo):
             info = await server.info(name)
@@ -370,3 +381,11 @@ def _joined(block: bytes, whole: int, more: bytes) -> bytes:
         (size,) = struct.unpack_from(">i", rest, 4)
         return data + rest[HEADER.size : HEADER.size + max(size, 0)] + more
     return data + more
+
+
+def _keep_alive(client: socket.socket) -> None:
+    """Have the kernel ask a client that is silent if it is still there: one that waits at a segment's end may be."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6)):
+        if hasattr(socket, name):  # Linux
+            client.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -22,7 +22,7 @@ from streamvault.serving.controller import MARKS, READ_ONLY
 from streamvault.serving.live import LOOK_SECONDS, LiveStream
 from streamvault.serving.served import Served
 from streamvault.serving.state import Groups, StateLost, StateSegment
-from streamvault.streamstore.errors import InvalidName, NoSuchSegment, SegmentTruncated
+from streamvault.streamstore.errors import InvalidName, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamName
 from streamvault.streamstore.pravega.reader_groups import PREFIX
 
@@ -106,6 +106,7 @@ class SegmentServer:
         self._state_threads = ThreadPoolExecutor(STATE_THREADS, thread_name_prefix="state")
         self._changes: WeakValueDictionary[str, Change] = WeakValueDictionary()
         self._fetching = asyncio.Semaphore(2 * cache.fetches)
+        self._looks = asyncio.Semaphore(THREADS // 2)  # so that readers never wait for all of them
         self._refreshing: list[asyncio.Task[None]] = []
         self._connections: dict[asyncio.Task[None], ClientConnection] = {}
         self._cold: set[str] = set()
@@ -285,15 +286,31 @@ class SegmentServer:
         self._refreshing = [asyncio.create_task(self._refresh(every)), asyncio.create_task(self._poll())]
 
     async def _refresh(self, every: float) -> None:
+        before = set[StreamName]()
         while True:
             await asyncio.sleep(every)
-            for name, archive in self._streams.items():
-                try:
-                    if await self.in_thread((self._live or archive).refresh):
-                        for each in [each for each in self._changes if each.startswith(f"{name}/")]:
-                            self.changed(each)
-                except Exception:  # noqa: BLE001  (an error of ours: what was served goes on)
-                    _log.exception("%s", archive.uri)
+            try:
+                streams = dict(await self.in_thread(lambda: list(self._streams.items())))
+                await asyncio.gather(*(self._refresh_one(*one) for one in streams.items()))
+                for name in before - streams.keys():
+                    self._changed_stream(name)
+                before = {*streams}
+            except Exception:  # noqa: BLE001  (an error of ours, or an embedded stream that has just gone)
+                _log.info("the archives are looked at again in %s s", every, exc_info=True)
+
+    async def _refresh_one(self, name: StreamName, archive: Served) -> None:
+        async with self._looks:
+            try:
+                if await self.in_thread((self._live or archive).refresh):
+                    self._changed_stream(name)
+            except NoSuchStream:
+                self._changed_stream(name)  # an embedded one, whose readers are told
+            except Exception:  # noqa: BLE001  (an error of ours: what was served goes on)
+                _log.exception("%s", archive.uri)
+
+    def _changed_stream(self, name: StreamName) -> None:
+        for each in [each for each in self._changes if each.startswith(f"{name}/")]:
+            self.changed(each)
 
     async def _poll(self) -> None:
         while True:

@@ -37,6 +37,16 @@ MOST_CALLS = 256
 
 _HANDSHAKE_SECONDS = 10.0
 
+CALLER_SECONDS = 300
+"""How long a client's connection to the controller lasts; clients then make another. A call whose request does not come
+has a thread until then."""
+
+GRACE_SECONDS = 30
+"""How long what is under way may take then."""
+
+_ALIVE_SECONDS = 60
+_LARGEST_CALL = 1024 * 1024
+
 T = TypeVar("T")
 
 
@@ -91,6 +101,8 @@ class _Loop:
         """Stop it."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(STOP_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 @contextmanager
@@ -139,7 +151,13 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
             controller = grpc.server(
                 ThreadPoolExecutor(CALLS, thread_name_prefix="call"),
                 interceptors=[Gate(access, server.count)],
-                options=[("grpc.so_reuseport", 0)],
+                options=[
+                    ("grpc.so_reuseport", 0),
+                    ("grpc.max_connection_age_ms", CALLER_SECONDS * 1000),
+                    ("grpc.max_connection_age_grace_ms", GRACE_SECONDS * 1000),
+                    ("grpc.keepalive_time_ms", _ALIVE_SECONDS * 1000),
+                    ("grpc.max_receive_message_length", _LARGEST_CALL),
+                ],
                 maximum_concurrent_rpcs=MOST_CALLS,
             )
             stack.callback(lambda: controller.stop(STOP_SECONDS).wait())

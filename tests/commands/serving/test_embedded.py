@@ -7,14 +7,17 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from streamvault import export_stream
 from streamvault.serving.embedded import EmbeddedPravega, embedded_pravega
+from streamvault.serving.live import LOOK_SECONDS
+from streamvault.serving.server import _Loop
 from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchStream, StreamExists
-from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut
+from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.connection import Connection, PravegaSettings
 from streamvault.streamstore.pravega.controller import Controller
@@ -81,6 +84,61 @@ def test_a_reader_that_waits_gets_what_is_written(server: EmbeddedPravega, clien
     assert isinstance(connection.receive(), wire.NoSuchSegment | wire.SegmentIsTruncated)
     connection.close()
     controller.close()
+
+
+def test_readers_of_a_stream_that_is_deleted_are_told_and_others_go_on(
+    server: EmbeddedPravega, client: StreamStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = StreamName("other", "stream")
+    for name in (NAME, other):
+        server.create(str(name))
+    controller = Controller(PravegaSettings.from_environment(server.uri))
+    connections = [Connection(controller.endpoint(name, SEGMENT), timeout=20) for name in (NAME, other)]
+    for connection, name in zip(connections, (NAME, other), strict=True):
+        connection.send(encode(wire.ReadSegment(f"{name}/{SEGMENT}", 0, 100, "", 1)))
+    threading.Event().wait(3 * LOOK_SECONDS)  # both are known, and waited for
+    server.store.seal(NAME)
+    server.store.delete(NAME)
+    server.store.delete_scope(NAME.scope)
+    assert isinstance(connections[0].receive(), wire.NoSuchSegment | wire.SegmentRead)
+    connections[0].send(encode(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 100, "", 2)))
+    assert isinstance(connections[0].receive(), wire.NoSuchSegment)
+    server.write(str(other), [b"late"])
+    answer = connections[1].receive()
+    assert isinstance(answer, wire.SegmentRead)
+    assert answer.data[8:] == b"late"
+    assert "Traceback" not in caplog.text
+    for connection in connections:
+        connection.close()
+    controller.close()
+
+
+def test_a_stream_that_goes_while_streams_are_listed_ends_nothing(
+    server: EmbeddedPravega, client: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scope, too, so that the list cannot be read to its end."""
+    server.create(str(NAME))
+    missed, known = threading.Event(), server.store.list_streams
+
+    def gone(scope: str) -> Iterator[StreamName]:
+        monkeypatch.setattr(server.store, "list_streams", known)
+        missed.set()
+        raise NoSuchScope("no such scope")
+
+    monkeypatch.setattr(server.store, "list_streams", gone)
+    assert missed.wait(20)
+    with closing(Controller(PravegaSettings.from_environment(server.uri))) as controller:
+        connection = Connection(controller.endpoint(NAME, SEGMENT), timeout=20)
+        connection.send(encode(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 100, "", 1)))
+        threading.Timer(0.2, server.write, (str(NAME), [b"late"])).start()
+        assert isinstance(connection.receive(), wire.SegmentRead)
+        connection.close()
+
+
+def test_a_loop_that_has_ended_leaves_no_socket() -> None:
+    loop = _Loop()
+    loop.stop()
+    assert loop._loop.is_closed()
 
 
 def test_reader_groups_and_exports(server: EmbeddedPravega, client: StreamStore) -> None:

@@ -7,8 +7,10 @@ import threading
 from collections.abc import Iterator
 from uuid import UUID
 
+import grpc
 import pytest
 
+from streamvault.serving.server import CALLS
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.wire import HEADER, decode, encode
 from testkit.small_archives import NAME, Vault, a_vault
@@ -93,6 +95,7 @@ def test_a_command_that_is_not_served_is_answered(served: Served, payload: bytes
         ("READ_BYTES", 9 << 20, [encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", 1))] * 9, "too many reads"),
         ("MOST_READS", 1, [encode(wire.SetupAppend(n, UUID(int=n), SEGMENT, "")) for n in range(2)], "more than 1 wr"),
         ("SILENT_SECONDS", 0.05, [b""], "it was silent for"),
+        ("SILENT_SECONDS", 0.2, [encode(wire.ReadSegment(SEGMENT, 0, 9, "", 1))], "it was silent for"),  # answered
         ("SLOW_SECONDS", 0.05, [HEADER.pack(wire.ReadSegment.code, 99)], "it stopped within a frame"),
         ("SLOW_SECONDS", 0.05, [encode(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 1)) * 100], "it took nothing for"),
         ("asked", 0, [HEADER.pack(wire.AppendBlock.code, 100_000)], "others are sending too much"),
@@ -114,11 +117,13 @@ def test_too_much_or_too_slow_is_closed_with_a_reason(
             assert client.recv(8, socket.MSG_WAITALL)
         else:
             monkeypatch.setattr(f"streamvault.serving.connection.{name}", value)
-        if name == "SILENT_SECONDS":
+        if sent == [b""]:
             client.sendall(encode(wire.KeepAlive()))
         for one in sent:
             client.sendall(one)
-        while reason not in caplog.text:
+        for _ in range(12_000):
+            if reason in caplog.text:
+                break
             threading.Event().wait(0.005)
     assert reason in caplog.text
     monkeypatch.undo()
@@ -156,3 +161,43 @@ def test_answers_get_smaller_as_clients_take_none(served: Served) -> None:
     for size in sizes:
         cache.answered(size)
     assert cache.answer_bytes(10) == 10
+
+
+def test_who_waits_at_a_segments_end_may_be_silent(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.serving.connection.SILENT_SECONDS", 0.05)
+    with served.greeted() as client:
+        client.sendall(encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", 1)))
+        client.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+        for one in served.segments._connections.values():  # the kernel asks whether it is still there
+            assert one._writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+@pytest.mark.parametrize("command", [wire.SegmentIsSealed(1, SEGMENT, "", 0), wire.NoSuchSegment(1, SEGMENT, "", 0)])
+def test_what_is_no_request_asks_for_nothing(served: Served, monkeypatch: pytest.MonkeyPatch, command: object) -> None:
+    """It has no token, by which its client would be known."""
+    monkeypatch.setattr(served.segments, "find", None)
+    assert isinstance(served.ask(command), wire.OperationUnsupported)  # type: ignore[arg-type]
+
+
+def test_calls_without_an_end_give_their_threads_back(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamvault.serving.server.CALLER_SECONDS", 1)
+    monkeypatch.setattr("streamvault.serving.server.GRACE_SECONDS", 1)
+    more = threading.Event()
+
+    def nothing_yet() -> Iterator[bytes]:
+        more.wait(60)
+        yield b""
+
+    with serving(vault.archive) as served:
+        target = served.uri.removeprefix("pravega://")
+        with grpc.insecure_channel(target) as channel:
+            call = channel.stream_unary("/io.pravega.controller.stream.api.grpc.v1.ControllerService/listScopes")
+            calls = [call.future(nothing_yet()) for _ in range(CALLS)]
+            try:
+                assert list(served.store.list_scopes()) == [NAME.scope]
+            finally:
+                more.set()
+                for one in calls:
+                    one.cancel()

@@ -75,11 +75,13 @@ def test_metrics_count_what_was_read_and_refused(small: Vault) -> None:
         assert "oldest_look_timestamp_seconds" not in metrics_of(served)
 
 
-def test_damage_is_counted(small: Vault) -> None:
+@pytest.mark.parametrize("generation", [None, 1])
+def test_damage_is_counted(small: Vault, generation: int | None) -> None:
     replace_object(small.root, data_keys(small.root)[0], None)
-    with serving(small.archive) as served:
-        with pytest.raises(RequestFailed):
-            served.store.read_bytes(NAME, SEGMENT, 8, 11)
+    with serving(small.archive, generation=generation) as served:
+        answer = served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 8, 3, "", 1))
+        assert isinstance(answer, wire.ErrorMessage)
+        assert "streamvault check" in answer.message
         assert metrics_of(served)['refusals_total{reason="damage"}'] >= 1
 
 

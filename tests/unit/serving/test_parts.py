@@ -17,7 +17,7 @@ from streamvault.serving import blocks
 from streamvault.serving.access import EXPIRED, INVALID, Access
 from streamvault.serving.archived import ServedArchive, Spot
 from streamvault.serving.blocks import KnownRange, compared_block, learn
-from streamvault.serving.cache import LEAST_CACHE, BlockCache
+from streamvault.serving.cache import ENTRY_BYTES, LEAST_CACHE, BlockCache
 from streamvault.serving.root import groups_in_memory
 from streamvault.streamstore.errors import NoSuchSegment
 from streamvault.streamstore.model import SegmentId, StreamName
@@ -157,28 +157,39 @@ def test_what_replaces_a_block_gives_its_memory_back() -> None:
     for _ in range(3):
         assert cache.take(1000)
         cache.put("key", memoryview(bytes(1000)))
-    assert cache._bytes == 1000
+    assert cache._bytes == 1000 + ENTRY_BYTES
     cache.drop("key")
     assert (cache._bytes, cache.held("key")) == (0, None)
     cache.close()
 
 
+def test_many_small_blocks_are_within_the_limit_with_what_the_cache_needs_for_each() -> None:
+    cache = BlockCache(LEAST_CACHE)
+    most = cache.limit // (100 + ENTRY_BYTES)
+    for number in range(most + 10):
+        assert cache.take(100)
+        cache.put(number, memoryview(bytes(100)))
+    assert [number for number in range(most + 10) if cache.has(number)] == list(range(10, most + 10))
+    assert cache.used <= cache.limit
+    cache.close()
+
+
 def test_what_is_dear_is_given_up_last_and_takes_an_eighth_at_most() -> None:
     cache = BlockCache(LEAST_CACHE)
-    size, most = 1 << 20, cache.limit // 8 // (1 << 20)
+    size, most = (1 << 20) - ENTRY_BYTES, cache.limit // 8 // (1 << 20)
     for number in range(most + 2):
         assert cache.take(size)
         cache.put(("costly", number), memoryview(bytes(size)), costly=True)
     assert [number for number in range(most + 2) if cache.held(("costly", number))] == list(range(2, most + 2))
-    assert cache.used == most * size
+    assert cache.used == most << 20
     for number in range(cache.limit // size + 5):  # blocks take memory from blocks
         assert cache.take(size)
         cache.put(number, memoryview(bytes(size)))
     assert all(cache.held(("costly", number)) for number in range(2, most + 2))
-    assert cache.take(cache.limit - size)  # and what waits for memory gets all
+    assert cache.take(cache.limit - (1 << 20))  # and what waits for memory gets all
     assert not any(cache.held(("costly", number)) for number in range(2, most + 1))
     cache.drop(("costly", most + 1))
-    assert cache.used == cache.limit - size
+    assert cache.used == cache.limit - (1 << 20)
     cache.close()
 
 
