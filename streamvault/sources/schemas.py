@@ -112,7 +112,7 @@ class RegistryGroup:
             raise Conflict("the registry has other schemas than the archive", where=str(error), todo=todo) from None
         if len(held.entries) > len(found.entries):
             what = "the registry has fewer encodings than the archive"
-            todo += " 'streamvault import --schemas' registers them again."
+            todo += " 'streamvault import --schemas' into a new stream registers them again."
             raise Conflict(what, where=f"{self.where}: {len(found.entries)} of {len(held.entries)}", todo=todo)
         return held
 
