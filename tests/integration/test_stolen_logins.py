@@ -104,7 +104,8 @@ def test_stolen_login_harms_nothing_published_and_nothing_live(
         server = guarded if login == "export" else minio  # the others need no more than their policies
         stolen = limited(server, policy(login, bucket))
         gang = [
-            Thief(stolen.client(), bucket, published, forged, folders, kinds, seed) for seed in range(35, 35 + THIEVES)
+            Thief(stolen.own_client(), bucket, published, forged, folders, kinds, seed)
+            for seed in range(35, 35 + THIEVES)
         ]
         with ThreadPoolExecutor(THIEVES) as pool:
             list(pool.map(lambda thief: thief.rob(REQUESTS // THIEVES), gang))
