@@ -72,7 +72,7 @@ class ServerFigures:
 
 
 def _moment(seconds: float) -> str:
-    return moment_text(datetime.fromtimestamp(round(seconds, 3), UTC))
+    return moment_text(datetime.fromtimestamp(int(seconds * 1000) / 1000, UTC))
 
 
 _Samples = list[tuple[dict[str, str], float]]
