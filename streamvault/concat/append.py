@@ -19,7 +19,7 @@ from streamvault.concat.planning import (
     StitchPlanner,
     StitchRecord,
     Stretch,
-    digest_of,
+    digest_stretch,
     fill_transaction,
     open_sources,
     shared_ranges,
@@ -132,7 +132,7 @@ def _unplaced(stretch: Stretch) -> PlaceReport:
     return PlaceReport(source=stretch.uri, segment=stretch.segment, start=stretch.start, end=stretch.end)
 
 
-STITCH_TASKS = (fill_transaction, digest_of)
+STITCH_TASKS = (fill_transaction, digest_stretch)
 """The tasks of a stitch, for opening a runner."""
 
 

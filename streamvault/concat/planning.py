@@ -23,6 +23,7 @@ from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import task_progress
 from streamvault.importer.fill import FOREIGN_APPENDS
 from streamvault.importer.target import look_again
+from streamvault.layouts.archived_range import digest_of
 from streamvault.runner.opening import Tasks
 from streamvault.sources.identity import LastBytes, Position, SourcePosition, another_source, bytes_differ
 from streamvault.sources.source import Source, SourcePart, SourceState
@@ -31,7 +32,7 @@ from streamvault.streamstore.byte_source import SourceTruncated, StoredBytes
 from streamvault.streamstore.cuts import Cut as PlanningCut
 from streamvault.streamstore.cuts import is_before, later_of, parse_cut
 from streamvault.streamstore.errors import OffsetConflict, SegmentTooShort
-from streamvault.streamstore.framing import MAX_BLOCK_BYTES
+from streamvault.streamstore.framing import pieces
 from streamvault.streamstore.ledger import LedgerConflict
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamCut, StreamName
 from streamvault.streamstore.own import ScaleNote
@@ -491,7 +492,7 @@ def _append_rest(task: StitchTask, transactions: Transactions) -> StitchedSegmen
                 if stored.difference(block) is not None:
                     raise OtherBytes("the transaction has other bytes than the sources", where=_where(task))
                 digest.update(block)
-                for piece in _pieces(memoryview(block)[max(begun - at, 0) :]):
+                for piece in pieces(memoryview(block)[max(begun - at, 0) :]):
                     appender.append(piece)
                     task_progress().acknowledge(appender.acknowledged - counted)
                     counted = appender.acknowledged
@@ -500,21 +501,14 @@ def _append_rest(task: StitchTask, transactions: Transactions) -> StitchedSegmen
         return StitchedSegment(task.segment, appender.flush() - begun, tuple(digests))
 
 
-def _pieces(data: memoryview) -> Iterator[memoryview]:
-    return (data[at : at + MAX_BLOCK_BYTES] for at in range(0, len(data), MAX_BLOCK_BYTES))
-
-
 def _where(task: StitchTask) -> str:
     return f"{task.address.uri}/{task.segment.in_stream(task.transaction.stream)}, {task.transaction.id}"
 
 
-def digest_of(spec: tuple[Stretch, int]) -> str:
+def digest_stretch(spec: tuple[Stretch, int]) -> str:
     """Return the SHA-256 of a stretch, hexadecimal; ``spec`` is the stretch and the window of the task (bytes)."""
     stretch, window = spec
-    digest = hashlib.sha256()
-    for block in stretch.blocks(window):
-        digest.update(block)
-    return digest.hexdigest()
+    return digest_of(stretch.blocks(window))
 
 
 BySegment = Mapping[SegmentId, Sequence[Stretch]]
@@ -677,7 +671,7 @@ class StitchPlanner:
         specs = [(stretch, self._window) for index, segment in asked for stretch in held[index][segment]]
         digests = {}
         with self.reading():
-            for at, digest in tasks.runner.run(digest_of, specs):
+            for at, digest in tasks.runner.run(digest_stretch, specs):
                 digests[specs[at][0].key] = digest
         first: dict[tuple[str, ...], int] = {}
         left_out = set()

@@ -15,7 +15,7 @@ from streamvault.sources.source import SourcePart
 from streamvault.streamstore.byte_source import StoredBytes
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed
 from streamvault.streamstore.events import EventSplitter, whole_event_blocks
-from streamvault.streamstore.framing import MAX_BLOCK_BYTES, filler, zeros
+from streamvault.streamstore.framing import filler, pieces, zeros
 from streamvault.streamstore.model import HEADER_BYTES, ContentKind, SegmentId, StreamName
 from streamvault.streamstore.store import SegmentAppender, StreamStore
 from streamvault.streamstore.uri import StoreAddress
@@ -237,9 +237,7 @@ def _blocks(task: FillTask, span: TargetSpan, start: int, end: int | None = None
         yield from whole_event_blocks(blocks)
         return
     for block in blocks:
-        view = memoryview(block)
-        for at in range(0, len(view), MAX_BLOCK_BYTES):
-            yield view[at : at + MAX_BLOCK_BYTES]
+        yield from pieces(memoryview(block))
 
 
 class Differs(Failed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import chain, groupby, islice, pairwise
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import joined
 from streamvault.common.progress import task_progress
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts.archived_range import ArchivedRange, digest_of
 from streamvault.layouts.chain import (
     MAX_CHAINS,
     ChainedObject,
@@ -236,13 +235,10 @@ class EventsLayout(Layout):
         return ProvedChain((), stored.end, why)
 
     def _digest_along(self, place: Place, stored: Range, edges: Sequence[int]) -> str:
-        digest = hashlib.sha256()
         try:
-            for block in _with_headers(place.store, self._along(place, stored.segment, edges), WINDOW_BYTES):
-                digest.update(block)
+            return digest_of(_with_headers(place.store, self._along(place, stored.segment, edges), WINDOW_BYTES))
         except Damaged:  # an object was lost or changed since it was listed
             return ""
-        return digest.hexdigest()
 
 
 def _with_headers(store: ObjectStore, entries: Iterable[ChainedObject], window_bytes: int) -> Iterator[memoryview]:

@@ -22,7 +22,7 @@ from streamvault.layouts.archived_range import (
 from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.keys import Place, PlaceAddress
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
-from streamvault.objectstore.bulk import WINDOW_BYTES
+from streamvault.objectstore.bulk import WINDOW_BYTES, in_blocks
 from streamvault.objectstore.store import crc64nvme
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, Range, SegmentId
@@ -216,22 +216,6 @@ def compared_blocks(part: ArchivedPart, read: Iterable[bytes | memoryview], at: 
         yield block
     if at != end:
         raise damaged_range(part)
-
-
-def in_blocks(parts: Iterable[bytes | memoryview], size: int) -> Iterator[bytearray]:
-    """Yield the same bytes in blocks of this size, and the rest."""
-    held = bytearray()
-    for part in parts:
-        left = memoryview(part)
-        while left:
-            taken = left[: size - len(held)]
-            held += taken
-            left = left[len(taken) :]
-            if len(held) == size:
-                yield held
-                held = bytearray()
-    if held:
-        yield held
 
 
 def _within(blocks: deque[bytes | memoryview], part: ArchivedPart) -> Iterator[bytes | memoryview]:

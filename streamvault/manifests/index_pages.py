@@ -7,7 +7,6 @@ then, in blocks. The rows come in pages.
 from __future__ import annotations
 
 import hashlib
-import io
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 
 from streamvault.common.errors import Damaged, content_error
 from streamvault.layouts.archived_range import ArchivedRange, are_block_checksums, block_checksums_length
+from streamvault.layouts.isolated import RemoteFile
 from streamvault.layouts.keys import Place
 from streamvault.manifests.files import one_line
 from streamvault.manifests.index import (
@@ -259,47 +259,28 @@ class _Lazy:
         return self._data[at - self._low]
 
 
-class _Part(io.RawIOBase):
+class _Part(RemoteFile):
     """A Parquet file of which one row group and a footer are there; also as bytes, for `column_chunks`."""
 
     def __init__(self, data: bytes, start: int, footer: int, tail: bytes) -> None:
+        super().__init__(footer + len(tail))
         self._data, self._start, self._footer, self._tail = data, start, footer, tail
-        self._at = 0
 
     def __len__(self) -> int:
-        return self._footer + len(self._tail)
+        return self._size
 
     def __getitem__(self, at: int | slice) -> Any:
         if isinstance(at, slice):
             start, stop, _ = at.indices(len(self))
-            return self._bytes(start, stop)
+            return self.read_at(start, stop)
         inside = at - self._start
-        return self._data[inside] if 0 <= inside < len(self._data) else self._bytes(at, at + 1)[0]
+        return self._data[inside] if 0 <= inside < len(self._data) else self.read_at(at, at + 1)[0]
 
-    def _bytes(self, start: int, stop: int) -> bytes:
+    def read_at(self, start: int, end: int) -> bytes:
         """Return bytes, with zeros for those that are not there."""
-        found = bytearray(stop - start)
+        found = bytearray(end - start)
         for base, data in ((self._start, self._data), (self._footer, self._tail)):
-            low, high = max(start, base), min(stop, base + len(data))
+            low, high = max(start, base), min(end, base + len(data))
             if low < high:
                 found[low - start : high - start] = data[low - base : high - base]
         return bytes(found)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, len(self))[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, into: Any) -> int:
-        found = self._bytes(self._at, min(self._at + len(into), len(self)))
-        into[: len(found)] = found
-        self._at += len(found)
-        return len(found)

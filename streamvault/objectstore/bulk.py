@@ -86,6 +86,22 @@ def in_order(
     transfers.raise_error()
 
 
+def in_blocks(parts: Iterable[bytes | bytearray | memoryview], size: int) -> Iterator[bytearray]:
+    """Yield the same bytes in blocks of this size, and the rest."""
+    held = bytearray()
+    for part in parts:
+        left = memoryview(part)
+        while left:
+            taken = left[: size - len(held)]
+            held += taken
+            left = left[len(taken) :]
+            if len(held) == size:
+                yield held
+                held = bytearray()
+    if held:
+        yield held
+
+
 class Transfers(Generic[T]):
     """Hands out the items of one source, while they fit the window, to up to ``most`` threads that run the same work.
 

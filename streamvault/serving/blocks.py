@@ -18,7 +18,8 @@ from streamvault.layouts import archived_range
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.events import LAYOUT as EVENTS
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
-from streamvault.manifests.damage import ArchivedPart, damaged_range, in_blocks, read_blocks, read_verified
+from streamvault.manifests.damage import ArchivedPart, damaged_range, read_blocks, read_verified
+from streamvault.objectstore.bulk import in_blocks
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from streamvault.streamstore.framing import MAX_BLOCK_BYTES, NotAnEvent
+from streamvault.streamstore.framing import MAX_BLOCK_BYTES, NotAnEvent, pieces
 from streamvault.streamstore.model import ANY_EVENT_BYTES, HEADER_BYTES, MAX_EVENT_BYTES, ContentKind
 
 Buffer = bytes | bytearray | memoryview
@@ -174,7 +174,7 @@ def whole_event_blocks(blocks: Iterable[bytes | memoryview]) -> Iterator[memoryv
         while view:
             if large:
                 size = int(min(large, len(view)))
-                yield from _pieces(view[:size])
+                yield from pieces(view[:size])
                 large -= size
             else:
                 size, _, _ = _walk(view[:MAX_BLOCK_BYTES], 0, MAX_EVENT_BYTES)
@@ -188,11 +188,7 @@ def whole_event_blocks(blocks: Iterable[bytes | memoryview]) -> Iterator[memoryv
                     break
                 yield view[:size]
             view = view[size:]
-    yield from _pieces(memoryview(rest))
-
-
-def _pieces(view: memoryview) -> Iterator[memoryview]:
-    return (view[at : at + MAX_BLOCK_BYTES] for at in range(0, len(view), MAX_BLOCK_BYTES))
+    yield from pieces(memoryview(rest))
 
 
 class _ByteSplitter(EventSplitter):

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Self
 
 from streamvault.common.errors import Problem
-from streamvault.streamstore.framing import MAX_BLOCK_BYTES, frame_into
+from streamvault.streamstore.framing import frame_into, pieces
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.routing import SegmentRouter
 from streamvault.streamstore.store import SegmentAppender, Transaction, Transactions
@@ -78,8 +78,7 @@ class TransactionBuffers:
         if appender is None:
             opened = self._transactions.appender(self._transaction, segment, in_flight=_IN_FLIGHT)
             appender = self._appenders[index] = self._stack.enter_context(opened)
-        for low in range(0, len(block), MAX_BLOCK_BYTES):
-            piece = block[low : low + MAX_BLOCK_BYTES]
+        for piece in pieces(block):
             appender.append(piece)
             self.sent(segment, piece)
 

@@ -39,6 +39,11 @@ class NotAnEvent(StreamStoreError):
         self.length = length
 
 
+def pieces(data: memoryview) -> Iterator[memoryview]:
+    """Yield the same bytes in blocks of at most `MAX_BLOCK_BYTES`, without a copy."""
+    return (data[at : at + MAX_BLOCK_BYTES] for at in range(0, len(data), MAX_BLOCK_BYTES))
+
+
 def frame(payload: Buffer) -> bytes:
     """Frame one event: header and payload.
 

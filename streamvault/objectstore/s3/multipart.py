@@ -15,7 +15,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamvault.objectstore.bulk import in_order
+from streamvault.objectstore.bulk import in_blocks, in_order
 from streamvault.objectstore.retrying import Retries
 from streamvault.objectstore.s3.access import S3Access
 from streamvault.objectstore.s3.aws import (
@@ -103,18 +103,11 @@ def _is_there(client: Any, place: dict[str, str]) -> bool:
 
 def _parts(blocks: Iterable[bytes | bytearray | memoryview]) -> Iterator[tuple[int, bytearray]]:
     """Join the blocks into numbered parts; yields at least one."""
-    number, held = 1, bytearray()
-    for block in blocks:
-        view = memoryview(block)
-        while view:
-            missing = PART_BYTES - len(held)
-            held += view[:missing]
-            view = view[missing:]
-            if len(held) == PART_BYTES:
-                yield number, held
-                number, held = number + 1, bytearray()
-    if held or number == 1:
-        yield number, held
+    number = 0
+    for number, part in enumerate(in_blocks(blocks, PART_BYTES), 1):
+        yield number, part
+    if not number:
+        yield 1, bytearray()
 
 
 _WRONG = "AAAAAAAAAAA="

@@ -144,7 +144,7 @@ def test_damaged_bytes_are_not_appended(
     keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, part: bool
 ) -> None:
     """Not even if the archive is repaired before the command is repeated, which finds the transaction."""
-    monkeypatch.setattr("streamvault.concat.planning.MAX_BLOCK_BYTES", 16)  # some arrive before the digest is compared
+    monkeypatch.setattr("streamvault.streamstore.framing.MAX_BLOCK_BYTES", 16)  # some arrive before it is compared
     keyed.make("target", events=5)
     keyed.make("one", events=30)
     cut = {segment.in_stream(StreamName("scope", "one")): end for segment, end in keyed.tail("one").items()}

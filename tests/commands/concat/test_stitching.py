@@ -194,7 +194,7 @@ def test_bytes_that_a_killed_run_had_not_compared_are_compared(
     keyed: Keyed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., object], *, still: bool
 ) -> None:
     """An archive is damaged, and perhaps put back after the run has appended its bytes and before it compares them."""
-    monkeypatch.setattr("streamvault.concat.planning.MAX_BLOCK_BYTES", 16)
+    monkeypatch.setattr("streamvault.streamstore.framing.MAX_BLOCK_BYTES", 16)
     keyed.make("source", events=30)
     vault = tmp_path / "vault"
     export_stream(keyed.uri("source"), f"file://{vault}", layout="chunks", master="inline")
@@ -220,7 +220,7 @@ def test_transaction_with_other_bytes_is_not_gone_on_with(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]
 ) -> None:
     """A killed run has appended what it read of a source that was damaged between its two readings."""
-    monkeypatch.setattr("streamvault.concat.planning.MAX_BLOCK_BYTES", 16)
+    monkeypatch.setattr("streamvault.streamstore.framing.MAX_BLOCK_BYTES", 16)
     real = Stretch.blocks
 
     def damaged(self: Stretch, window: int) -> Iterator[bytes]:
