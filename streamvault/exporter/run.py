@@ -12,13 +12,13 @@ from streamvault.common.progress import Progress
 from streamvault.common.version import TOOL
 from streamvault.exporter.plan import record_end
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
-from streamvault.layouts.keys import WORK, GenerationSpan, Place, PlaceAddress, parse_work
+from streamvault.layouts.keys import GenerationSpan, Place, PlaceAddress
 from streamvault.layouts.layout import Compression, LayoutName, open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.deleting import SweepTask, prove, remove_strays, tasks_of
 from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import Generation, by_segment
-from streamvault.manifests.listing import Listing
+from streamvault.manifests.listing import Listing, work_spans
 from streamvault.manifests.manifest import GapEntry, Manifest, PlannedSegment, SegmentEntry
 from streamvault.manifests.options import ArchivingOptions
 from streamvault.manifests.plan import (
@@ -172,8 +172,7 @@ def overlapping_plans(archive: Archive, span: GenerationSpan) -> list[Generation
     objects between the same cuts, in any layout. A plan that is made after this look is dropped, because its run finds
     the generation published (`exporter.plan.settle`).
     """
-    found = filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK)))
-    return [one for one in found if one != span and one.first <= span.last and span.first <= one.last]
+    return [one for one in work_spans(archive.place) if one != span and one.overlaps(span)]
 
 
 def remove_work_files(archive: Archive, span: GenerationSpan, progress: Progress) -> None:

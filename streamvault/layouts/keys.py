@@ -66,6 +66,10 @@ class GenerationSpan(NamedTuple):
         """The numbers of the original generations."""
         return range(self.first, self.last + 1)
 
+    def overlaps(self, other: GenerationSpan) -> bool:
+        """Return whether the two have an original generation in common."""
+        return self.first <= other.last and other.first <= self.last
+
     def __str__(self) -> str:
         return f"generations {self.first} to {self.last}" if self.is_merged else f"generation {self.last}"
 

@@ -238,7 +238,7 @@ class Decision(File):
         """
         if self.is_deleted or span.first <= self.dropped:
             return True
-        meets = [one.span for one in self.merged if one.span.first <= span.last and span.first <= one.span.last]
+        meets = [one.span for one in self.merged if one.span.overlaps(span)]
         return meets != [span] and any(one.first < span.first or span.last < one.last for one in meets)
 
     def _next(self, **change: object) -> Self:

@@ -19,19 +19,17 @@ from itertools import islice
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import (
     MAX_INT63,
-    WORK,
     Place,
     PlaceAddress,
     parse_record,
     parse_segment,
-    parse_work,
     work_folder,
 )
 from streamvault.layouts.layout import LAYOUTS, LayoutName, open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.expiry import ExpiryRule
 from streamvault.manifests.history import Generation, History
-from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
+from streamvault.manifests.listing import Listing, check_decisions, manifest_lost, work_spans
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.retrying import CountedStore
@@ -133,9 +131,8 @@ def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: Lo
     for keys in kinds.values():
         delete_all(store, locks.until_locked(keys))
     objects = delete_all(store, locks.until_locked(_data(store, prefix, below_head(first))))
-    for folder in store.folders(prefix + WORK):
-        span = parse_work(folder)
-        if span is not None and span.first <= listing.dropped:
+    for span in work_spans(archive.place):
+        if span.first <= listing.dropped:
             work = store.list(prefix + work_folder(span))
             delete_all(store, locks.until_locked(entry.key for entry in work))
     return objects

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import (
     MANIFESTS,
+    WORK,
     GenerationSpan,
     Place,
     decision_key,
@@ -20,6 +21,7 @@ from streamvault.layouts.keys import (
     parse_decision,
     parse_record,
     parse_truncation,
+    parse_work,
     plan_key,
 )
 from streamvault.manifests.decisions import Decision
@@ -197,7 +199,8 @@ def read_listing(place: Place, *, has_plans: bool = True, keys: list[str] | None
         numbers = [number for key in keys if (number := parse_decision(key)) is not None]
         decision = _decision(store, prefix, max(numbers, default=0))
         listing = None if decision is None else _resolve(decision, keys, sorted(numbers))
-        if listing is not None and has_plans and (gone := _without_plan(store, prefix, listing.begun)):
+        if listing is not None and has_plans:
+            gone = {span for span in listing.begun if not has_plan(place, span)}
             listing = replace(listing, orphans=tuple(sorted({*listing.orphans, *gone})))
         if listing is not None and listing.missing is None:
             return listing
@@ -249,14 +252,18 @@ def manifest_lost(listing: Listing, where: str) -> Damaged:
     return Damaged(f"the manifest of generation {missing} is missing", where=where, todo=todo)
 
 
-def _without_plan(store: ObjectStore, prefix: str, begun: Iterable[GenerationSpan]) -> set[GenerationSpan]:
-    gone = set()
-    for span in begun:
-        try:
-            store.size(prefix + plan_key(span))
-        except NoSuchObject:
-            gone.add(span)
-    return gone
+def work_spans(place: Place) -> Iterator[GenerationSpan]:
+    """Yield the generations that have a folder below ``_work/``."""
+    return filter(None, map(parse_work, place.store.folders(place.prefix + WORK)))
+
+
+def has_plan(place: Place, span: GenerationSpan) -> bool:
+    """Return whether a generation has a first plan, which is not read."""
+    try:
+        place.store.size(place.prefix + plan_key(span))
+    except NoSuchObject:
+        return False
+    return True
 
 
 def _keys(store: ObjectStore, prefix: str) -> list[str]:

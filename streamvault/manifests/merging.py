@@ -28,13 +28,11 @@ from streamvault.common.progress import Progress
 from streamvault.common.units import now_utc
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import (
-    WORK,
     GenerationSpan,
     blocks_key,
     checked_key,
     chunk_key,
     manifest_key,
-    parse_work,
     ranges_key,
     work_folder,
 )
@@ -44,7 +42,7 @@ from streamvault.manifests.damage import ArchivedPart, read_verified
 from streamvault.manifests.decisions import check_mark
 from streamvault.manifests.deleting import RANGES_A_TASK, DeletedData
 from streamvault.manifests.history import NOT_MERGED, Generation, History, by_segment, check_follows, with_rows
-from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
+from streamvault.manifests.listing import Listing, check_decisions, manifest_lost, work_spans
 from streamvault.manifests.manifest import MAX_INDEX_BYTES, GapEntry, Manifest, Replaced, SchemaGroup, SegmentEntry
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.manifests.plan import find_plan, find_rows
@@ -265,7 +263,7 @@ def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
     decided = {one.span: one for one in listing.decision.merged}
     for old in over:
         # a partly expired one overlaps none, or a later one; it is deleted with the expired
-        span = next((span for span in sorted(decided) if _overlap(span, old)), None)
+        span = next((span for span in sorted(decided) if span.overlaps(old)), None)
         if span is not None and old.first > listing.dropped:
             found.setdefault(span, set()).add(old)
     return [_replacement(listing, span, tuple(sorted(old))) for span, old in sorted(found.items())]
@@ -282,14 +280,10 @@ def _replacement(listing: Listing, span: GenerationSpan, old: tuple[GenerationSp
     )
 
 
-def _overlap(one: GenerationSpan, other: GenerationSpan) -> bool:
-    return one.first <= other.last and other.first <= one.last
-
-
 def _overlapping(listing: Listing, others: Sequence[GenerationSpan]) -> Iterator[GenerationSpan]:
     """Yield the generations in force from the first of the others to the last."""
     whole = GenerationSpan(min(first for first, _ in others), max(last for _, last in others))
-    return (span for span in listing.spans if _overlap(span, whole))
+    return (span for span in listing.spans if span.overlaps(whole))
 
 
 def _one_thread() -> Runner:
@@ -467,10 +461,8 @@ def _is_unused(row: Range, ends: tuple[set[int], set[int]] | None) -> bool:
 
 def merges_under_way(archive: Archive) -> list[GenerationSpan]:
     """Return the merged generations that have a plan, finished or not."""
-    spans = (parse_work(folder) for folder in archive.store.folders(archive.prefix + WORK))
-    return [
-        span for span in spans if span is not None and span.is_merged and find_plan(archive.place, span) is not None
-    ]
+    place = archive.place
+    return [span for span in work_spans(place) if span.is_merged and find_plan(place, span) is not None]
 
 
 def state_of(archive: Archive) -> object:

@@ -20,23 +20,20 @@ from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.options import verb
 from streamvault.common.units import generations_text, moment_text
 from streamvault.layouts.keys import (
-    WORK,
     GenerationSpan,
     is_record,
     parse_decision,
-    parse_work,
-    plan_key,
     table_of,
 )
 from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.decisions import Decision, Deletion, Hold, user_name
 from streamvault.manifests.deleting import LockCheck
-from streamvault.manifests.listing import Listing, check_decisions
+from streamvault.manifests.listing import Listing, check_decisions, has_plan, work_spans
 from streamvault.manifests.options import DeleteOptions, HoldOptions, ReleaseOptions
 from streamvault.manifests.verbs.reports import DeleteReport, HoldReport
 from streamvault.objectstore.bulk import delete_all
-from streamvault.objectstore.store import Lock, NoSuchObject, ObjectInfo
+from streamvault.objectstore.store import Lock, ObjectInfo
 
 
 class NoSuchHold(Failed):
@@ -222,13 +219,9 @@ def _is_own(key: str) -> bool:
 
 def _unfinished(archive: Archive, listing: Listing) -> Iterator[GenerationSpan]:
     """Yield the generations that have a plan and are not in force, nor were: they may yet be published."""
-    for span in filter(None, map(parse_work, archive.store.folders(archive.prefix + WORK))):
+    for span in work_spans(archive.place):
         new = span.last > listing.newest or (span.is_merged and span not in listing.spans)
-        if new and not listing.decision.is_over(span):
-            try:
-                archive.store.size(archive.prefix + plan_key(span))
-            except NoSuchObject:
-                continue
+        if new and not listing.decision.is_over(span) and has_plan(archive.place, span):
             yield span
 
 
