@@ -274,16 +274,11 @@ class VerifyTask:
         return f"{self.target} bytes {self.start} to {self.end}"
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
-    """Events and segment bytes of a restored part that is equal in source and target."""
-
-    events: int
-    size: int
-
-
-def verify_range(task: VerifyTask) -> Verified:
+def verify_range(task: VerifyTask) -> tuple[int, int]:
     """Read back the restored part and compare it.
+
+    Returns:
+        Its events, and its size (bytes).
 
     Raises:
         Damaged: the archive's bytes do not match the manifest.
@@ -291,7 +286,7 @@ def verify_range(task: VerifyTask) -> Verified:
     """
     restored, part = _digest_of_target(task), task.part
     if part.events is not None and restored == part.digest:
-        return Verified(part.events, part.end - part.start)
+        return part.events, task.size
     with advising_new_import(task.target.stream):
         expected, events = _read_source(part, task.where)
     if expected != restored:
@@ -300,7 +295,7 @@ def verify_range(task: VerifyTask) -> Verified:
             where=task.where,
             todo="Run the command again with another name. Delete this stream only if nobody has written to it.",
         )
-    return Verified(events, part.end - part.start)
+    return events, task.size
 
 
 def _digest_of_target(task: VerifyTask) -> str:

@@ -411,12 +411,12 @@ class ImportRun:
             if numbers:
                 left.append(LazyMap(partial(_verify_task, self._segment(segment), plan.spans), numbers))
         progress.begin("verifying", self._plan.bytes, size)
-        for _, verified in runner.run(verify_range, LazyChain(left), progress=progress):
+        for _, (found, read) in runner.run(verify_range, LazyChain(left), progress=progress):
             if lease is not None:
                 lease.check()
-            events += verified.events
-            size += verified.size
-            progress.advance(verified.events, verified.size)
+            events += found
+            size += read
+            progress.advance(found, read)
         return events, size
 
     def _is_proved(self, segment: SegmentId, span: TargetSpan, part: SourcePart) -> bool:

@@ -318,15 +318,16 @@ class Target:
         self._store.update_stream(self._stream.name, changed, was=self._configuration)
         self._configuration = changed
 
-    def move_head(self) -> None:
+    def move_head(self, described: StreamDescription | None = None) -> None:
         """Truncate the target up to the plan's head.
+
+        Args:
+            described: the target as it is; None looks.
 
         Raises:
             LeaseHeld: the lease was lost.
         """
-        self._move_head(self._stream.describe())
-
-    def _move_head(self, described: StreamDescription) -> None:
+        described = described or self._stream.describe()
         head = renamed(self._plan.head.offsets, self.segments)
         if described.head.offsets != head:
             self._lease.confirm()
@@ -354,7 +355,7 @@ class Target:
         if described.sealed:
             return
         if _is_marked(described, self._plan):
-            self._move_head(described)
+            self.move_head(described)
             self._lease.confirm()
             self._store.update_stream(self._stream.name, self._final_configuration(), was=described.configuration)
         if self._plan.sealed:

@@ -7,7 +7,7 @@ from the source of items.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from functools import lru_cache
 from itertools import chain, islice
@@ -37,7 +37,7 @@ def in_order(
     window: int,
     window_bytes: int,
     first: int | None = None,
-) -> Iterator[R]:
+) -> Generator[R, None, None]:
     """Call ``get`` for every item in concurrent threads; yield the results in the items' order.
 
     Args:

@@ -332,7 +332,6 @@ def delete(request: DeleteRequest) -> dict[str, Any]:
 
 def _request(content: bytes) -> Request | None:
     try:
-        request = decode_request(content)
+        return decode_request(content)
     except NotARequest:
         return None
-    return request if isinstance(request, DeleteRequest) else None

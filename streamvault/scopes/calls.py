@@ -16,7 +16,7 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.replication.replica import replica_tag
 from streamvault.scopes.reports import OmittedStream
 from streamvault.scopes.uri import ScopePattern, has_scope, is_scope
-from streamvault.streamstore.errors import AccessDenied, InvalidName, NoSuchScope, NoSuchStream
+from streamvault.streamstore.errors import AccessDenied, NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.own import REPLICA_OF, tag_of
 from streamvault.streamstore.store import StreamStore
@@ -169,7 +169,7 @@ class ArchiveMembers(ScopeMembers):
         """See `ScopeMembers.look`."""
         found = ScopeListing()
         for name in self._folder.open().folders(""):
-            if not self.pattern.matches(name) or not _is_name(name):
+            if not self.pattern.matches(name) or not StreamName.is_valid(name):
                 continue
             folders = self._parts(name)
             if MANIFESTS in folders and not self._is_deleted(name):
@@ -195,14 +195,6 @@ class ArchiveMembers(ScopeMembers):
 
     def _parts(self, name: str) -> set[str]:
         return {f"{folder}/" for folder in self._folder.open().folders(f"{name}/" if name else "")}
-
-
-def _is_name(name: str) -> bool:
-    try:
-        StreamName(_ANY, name)
-    except InvalidName:
-        return False
-    return True
 
 
 def members_of(pattern: ScopePattern, kind: ScopeKind, target: ScopePattern | None = None) -> ScopeMembers:

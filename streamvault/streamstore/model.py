@@ -96,13 +96,18 @@ class StreamName:
 
     def __post_init__(self) -> None:
         for kind, part in (("scope", self.scope), ("stream", self.stream)):
-            if not _NAME.match(part):
+            if not self.is_valid(part):
                 raise InvalidName(
                     f"invalid {kind} name", where=repr(part), todo="Use letters, digits, '.' and '-', at most 255."
                 )
 
     def __str__(self) -> str:
         return f"{self.scope}/{self.stream}"
+
+    @staticmethod
+    def is_valid(part: str) -> bool:
+        """Return whether a scope or a stream can have this name."""
+        return _NAME.match(part) is not None
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -148,6 +148,9 @@ class StraysTask:
     known: frozenset[str] = frozenset()
 
 
+_COUNTS = ("found", "stray", "read", "compared", "not_kept", "not_indexed", "events", "bytes")
+
+
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """Result of one task.
@@ -186,17 +189,10 @@ class CheckResult:
         """Return the results of several tasks as one, with all of their findings."""
         return cls(
             findings=tuple(lost for result in results for lost in result.findings),
-            found=sum(result.found for result in results),
             strays=tuple(key for result in results for key in result.strays),
-            stray=sum(result.stray for result in results),
-            read=sum(result.read for result in results),
-            compared=sum(result.compared for result in results),
-            not_kept=sum(result.not_kept for result in results),
-            not_indexed=sum(result.not_indexed for result in results),
             not_compared=next((result.not_compared for result in results if result.not_compared), ""),
-            events=sum(result.events for result in results),
-            bytes=sum(result.bytes for result in results),
             blocks={place: text for result in results for place, text in result.blocks.items()},
+            **{name: sum(getattr(result, name) for result in results) for name in _COUNTS},
         )
 
 

@@ -6,15 +6,16 @@ marker. Callers must therefore check before deleting whether the object may be d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from streamvault.objectstore.bulk import in_order
 from streamvault.objectstore.retrying import Retries
 from streamvault.objectstore.s3.access import ARCHIVE_CLASSES
 from streamvault.objectstore.s3.aws import ask, code_of, open_client
@@ -28,6 +29,9 @@ PAGE = 1000
 
 MAX_REQUESTS = 16
 """Requests in flight."""
+
+_AHEAD = 4 * MAX_REQUESTS
+"""Requests in flight, and answers that wait for one before them."""
 
 
 class BucketColdStorage(ColdStorage):
@@ -89,12 +93,7 @@ class BucketColdStorage(ColdStorage):
 
     def ask(self, objects: Iterable[StoredObject], days: int, tier: Tier) -> int:
         """See `ColdStorage.ask`."""
-        with ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="restore") as threads:
-            waiting = iter(objects)
-            asked = 0
-            while some := list(islice(waiting, PAGE)):
-                asked += sum(threads.map(lambda one: self._ask(one, days, tier), some))
-        return asked
+        return sum(in_order(objects, lambda one: self._ask(one, days, tier), lambda _: 1, MAX_REQUESTS, _AHEAD))
 
     def _ask(self, one: StoredObject, days: int, tier: Tier) -> bool:
         request: Any = {"GlacierJobParameters": {"Tier": tier}}
@@ -140,18 +139,8 @@ class BucketLocks(ObjectLocks):
 
     def first_lock(self, keys: Iterable[str]) -> Lock | None:
         """See `ObjectLocks.first_lock`."""
-        left = iter(keys)
-        with ThreadPoolExecutor(MAX_REQUESTS, "locks") as pool:
-            running = {pool.submit(self._look, key) for key in islice(left, 2 * MAX_REQUESTS)}
-            try:
-                while running:
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for found in _results(done):
-                        return found
-                    running |= {pool.submit(self._look, key) for key in islice(left, len(done))}
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-        return None
+        with closing(in_order(keys, self._look, lambda _: 1, MAX_REQUESTS, _AHEAD)) as locks:
+            return next(filter(None, locks), None)
 
     def _look(self, key: str) -> Lock | None:
         answer = self._ask("head_object", "s3:GetObject", key)
@@ -160,41 +149,31 @@ class BucketLocks(ObjectLocks):
         return _retention(key, answer.get("ObjectLockMode"), answer.get("ObjectLockRetainUntilDate"))
 
     def _ask(self, operation: str, permission: str, key: str) -> dict[str, Any]:
-        def request() -> dict[str, Any]:
-            try:
-                answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, Key=self._base + key)
-            except ClientError as error:
-                if code_of(error) in _NOT_LOCKED:
-                    return {}
-                raise
-            return answer
-
-        return ask(self._retries, request, "read locks", f"{self._uri}/{key}", permission)
+        request = partial(getattr(self._client, operation), Bucket=self._bucket, Key=self._base + key)
+        answer = partial(_answer, request, _NOT_LOCKED)
+        return ask(self._retries, answer, "read locks", f"{self._uri}/{key}", permission)
 
 
 def open_locks(address: RootAddress) -> BucketLocks | None:
     """See `Scheme.open_locks`. Sends one request."""
     client, retries = open_client(address.access), Retries(answered=True)
-
-    def request() -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = client.get_object_lock_configuration(Bucket=address.place)
-        except ClientError as error:
-            if code_of(error) in _NO_LOCKS_HERE:
-                return {}
-            raise
-        return answer
-
+    request = partial(_answer, partial(client.get_object_lock_configuration, Bucket=address.place), _NO_LOCKS_HERE)
     answer = ask(retries, request, "read locks", f"s3://{address.place}", "s3:GetBucketObjectLockConfiguration")
     enabled = answer.get("ObjectLockConfiguration", {}).get("ObjectLockEnabled") == "Enabled"
     return BucketLocks(address, client, retries) if enabled else None
+
+
+def _answer(request: Callable[[], dict[str, Any]], no_lock: set[str]) -> dict[str, Any]:
+    """Return the answer to a request; an empty one for an error whose code means that there is no lock."""
+    try:
+        return request()
+    except ClientError as error:
+        if code_of(error) in no_lock:
+            return {}
+        raise
 
 
 def _retention(key: str, mode: str | None, until: datetime | None) -> Lock | None:
     if mode is None or until is None or until <= datetime.now(UTC):
         return None
     return Lock(key, f"retention ({mode})", until)
-
-
-def _results(done: Iterable[Future[Lock | None]]) -> Iterator[Lock]:
-    return (found for future in done if (found := future.result()) is not None)

@@ -418,13 +418,13 @@ class LocalStore(StreamStore):
         if any((self._root / name / RECORD).exists() for name in entries):
             todo = f"For the streams of this scope, write {self.uri}/, with a slash at the end."
             raise InvalidName("the folder is a scope, not a store", where=self.uri, todo=todo)
-        yield from (name for name in entries if _is_name(name))
+        yield from (name for name in entries if StreamName.is_valid(name))
 
     def list_streams(self, scope: str, *, own: bool = False) -> Iterator[StreamName]:
         """Every user's stream of a scope, sorted; with ``own`` also Streamvault's."""
         with self._scope(scope) as folder:
             entries = sorted(entry.name for entry in folder.iterdir())
-        for name in (StreamName(scope, entry) for entry in entries if _is_name(entry)):
+        for name in (StreamName(scope, entry) for entry in entries if StreamName.is_valid(entry)):
             if self.exists(name) and (own or self._is_listed(name)):
                 yield name
 
@@ -679,14 +679,6 @@ def _sweep(folder: Path) -> None:
 
 def _is_remains(name: str) -> bool:
     return name.startswith((DRAFT, REMAINS))
-
-
-def _is_name(name: str) -> bool:
-    try:
-        StreamName(name, name)
-    except InvalidName:
-        return False
-    return True
 
 
 def _checked(scope: str) -> str:

@@ -133,28 +133,14 @@ class Controller:
 
     def streams(self, scope: str) -> Iterator[str]:
         """Every stream of a scope, internal ones too, in the controller's order."""
-
-        def names(page: Any) -> list[str]:
-            self._status(pb.StreamsInScopeResponse.Status, page.status, scope)
-            return [one.stream for one in page.streams]
-
-        info = pb.ScopeInfo(scope=scope)
-        return self._pages(
-            "listStreamsInScope", lambda token: pb.StreamsInScopeRequest(scope=info, continuationToken=token), names
-        )
+        kinds = pb.StreamsInScopeRequest, pb.StreamsInScopeResponse.Status
+        return self._listed(scope, "listStreamsInScope", *kinds, lambda page: [one.stream for one in page.streams])
 
     def key_value_tables(self, scope: str) -> Iterator[str]:
         """Every key-value table of a scope, internal ones too, in the controller's order."""
-
-        def names(page: Any) -> list[str]:
-            self._status(pb.KVTablesInScopeResponse.Status, page.status, scope)
-            return [one.kvtName for one in page.kvtables]
-
-        info = pb.ScopeInfo(scope=scope)
-        return self._pages(
-            "listKeyValueTablesInScope",
-            lambda token: pb.KVTablesInScopeRequest(scope=info, continuationToken=token),
-            names,
+        kinds = pb.KVTablesInScopeRequest, pb.KVTablesInScopeResponse.Status
+        return self._listed(
+            scope, "listKeyValueTablesInScope", *kinds, lambda page: [one.kvtName for one in page.kvtables]
         )
 
     def stream_exists(self, stream: StreamName) -> bool:
@@ -297,6 +283,14 @@ class Controller:
     def _update(self, stream: StreamName, method: str, request: Any) -> None:
         answer = self._calls.call(method, request, seconds=WORKFLOW_SECONDS)
         self._status(pb.UpdateStreamStatus.Status, answer.status, stream)
+
+    def _listed(self, scope: str, method: str, request: Any, status: Any, names: Callable[[Any], Any]) -> Iterator[str]:
+        def checked(page: Any) -> Any:
+            self._status(status, page.status, scope)
+            return names(page)
+
+        info = pb.ScopeInfo(scope=scope)
+        return self._pages(method, lambda token: request(scope=info, continuationToken=token), checked)
 
     def _pages(self, method: str, request: Callable[[Any], Any], names: Callable[[Any], Any]) -> Iterator[str]:
         token, left = pb.ContinuationToken(), MOST_NAMES
