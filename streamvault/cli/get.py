@@ -81,8 +81,7 @@ def cat(
         raise Usage("--decode requires --format jsonl or --json", todo="Add one of them.")
     given = ReadOptions(**options.keywords(), columns=["payload"] if is_raw else [*_OWN, "payload"])
     events = command.run(read_archive, archive, given)
-    for warning in events.warnings:
-        command.progress.warn(warning)
+    command.progress.warn_all(events.warnings)
     batches = _split(iter(events))
     if options.decode:
         batches = _counted(batches, command)

@@ -281,6 +281,11 @@ class Progress:
     def warn(self, text: str) -> None:
         """Warn the user; the run continues."""
 
+    def warn_all(self, texts: Iterable[str]) -> None:
+        """Warn the user of each; see `warn`."""
+        for text in texts:
+            self.warn(text)
+
     def end(self) -> None:
         """End the last phase."""
 

@@ -178,8 +178,7 @@ def export_next(
         ]
         if planned.newest is None and not planned.resumed:
             warnings += fit_server(archive.store, archive.prefix)
-        for warning in warnings:
-            progress.warn(warning)
+        progress.warn_all(warnings)
         _check_window(planned, options)
         if planned.plan is None:
             return _unchanged(archive, planned, progress, began, warnings)

@@ -323,8 +323,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         gaps = selection.gaps(plan)
         warnings = [*warnings_of(planned, gaps, at), *_resumed_warning(source, begun)]
         warnings += needless_group(options.schemas, options.schema_group)
-        for warning in warnings:
-            progress.warn(warning)
+        progress.warn_all(warnings)
         report = replace(_report(stream, planned, at), gaps=gaps, warnings=tuple(warnings))
         report = schemas.reported(report) if schemas else report
         run = ImportRun(target, plan, window=options.window, read_back=options.read_back)
@@ -367,8 +366,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
                     raise
                 waited = runner.start_seconds
         groups.create(restored.segments)  # of a stream that was restored before
-    for warning in group_warnings(groups.reported):
-        progress.warn(warning)
+    progress.warn_all(group_warnings(groups.reported))
     return replace(
         report,
         resumed=restored.resumed,

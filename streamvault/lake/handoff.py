@@ -298,8 +298,7 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         todo = next(plans_of(resolved), None)
         proposed = _proposed(resolved, todo) if options.columns is None else {}
         hints = (_how_to_add(proposed),) if proposed else ()
-        for warning in (*resolved.warnings, *hints):
-            progress.warn(warning)
+        progress.warn_all((*resolved.warnings, *hints))
         if opened is not None:
             _compare(opened, place, todo)
         if options.dry_run:
@@ -329,8 +328,7 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
             f"{done.undecoded:,} of {done.written:,} events ({share:.1%}) could not be decoded, or not all of their "
             "values; the column _error says why"
         )
-    for warning in warnings:
-        progress.warn(warning)
+    progress.warn_all(warnings)
     return replace(
         report,
         warnings=(*report.warnings, *hints, *warnings),

@@ -387,8 +387,7 @@ class CopyJob(Mirror):
         with finishing_under_lease(self._stream, self.target.id) as lease, reporting_lost_lease(lease):
             self.target.read()  # others may have begun it before the lease was taken
             planned, run, target = self.bring_up(self.source.look(), lease)
-            for warning in set(self.warnings_of(planned)).difference(self.warnings_of(first)):
-                self._progress.warn(warning)
+            self._progress.warn_all(set(self.warnings_of(planned)).difference(self.warnings_of(first)))
             restored = run.finish(target, lease, self._tasks.runner, self._progress)
             self.replica.forget()
         return planned, restored, planned.look.described.head != first.look.described.head
@@ -487,8 +486,7 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
             else _report(source, stream, planned, warnings)
         )
         read_back = options.read_back and (options.dry_run or finished is None or finished.read_back)
-        for warning in report.warnings:
-            progress.warn(warning)
+        progress.warn_all(report.warnings)
         began = time.monotonic()
         if finished is None and not options.dry_run:
             planned, restored, truncated = job.copy(planned)
@@ -507,8 +505,7 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
         if finished is not None and not options.dry_run:
             remove_leftovers(target)
     warnings = group_warnings(groups)
-    for warning in warnings:
-        progress.warn(warning)
+    progress.warn_all(warnings)
     return replace(
         report,
         read_back=read_back,
@@ -520,8 +517,7 @@ def copy_stream(source: str, stream: str, options: CopyOptions, progress: Progre
 
 def _copy_events(copying: EventCopying, options: CopyOptions, progress: Progress) -> CopyReport:
     report = copying.rehearse() if options.dry_run else copying.run(progress)
-    for warning in report.warnings:
-        progress.warn(warning)
+    progress.warn_all(report.warnings)
     if report.truncated:
         progress.warn("the source was truncated meanwhile; what is missing there is not copied")
     return replace(report, dry_run=options.dry_run)

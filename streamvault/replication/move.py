@@ -210,8 +210,7 @@ class _Move:
         if not self._options.no_tombstone and (left := self._leave_tombstone()):
             warnings = (*warnings, left)
             report = replace(report, tombstone=self.is_tombstone(self._source.stream.find()))
-        for warning in warnings:
-            progress.warn(warning)
+        progress.warn_all(warnings)
         report = replace(report, warnings=warnings, reader_groups=groups)
         if record.source_first:
             forget_seal(self._source.stream, record.source_first)

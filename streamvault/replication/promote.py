@@ -311,8 +311,7 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
             *group_warnings(report.reader_groups),
             *((UNRECORDED,) if unrecorded and not report.reader_groups else ()),
         )
-        for warning in warnings:
-            progress.warn(warning)
+        progress.warn_all(warnings)
         return replace(
             report,
             sealed=record.sealed,

@@ -102,8 +102,7 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
         if replication.target.is_new and options.numbers == "map":
             warnings = (RENUMBERED, *warnings)
         try:
-            for warning in warnings:
-                progress.warn(warning)
+            progress.warn_all(warnings)
             ended = None
             with _reporting_promotion(replication):
                 behind = replication.reach.behind()

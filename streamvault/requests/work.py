@@ -64,8 +64,7 @@ def restore(request: RestoreRequest, context: RequestContext) -> dict[str, Any]:
     context.start_runner()
     with in_keywords(ImportOptions):
         report = import_stream.with_options(request.archive, request.stream, options, context.progress)
-    for warning in report.warnings:
-        context.progress.warn(warning)
+    context.progress.warn_all(report.warnings)
     return report.to_json()
 
 

@@ -1,9 +1,12 @@
-"""Elapsed time of the command since the start of its process."""
+"""What comes before all else: when the process started, and imports without the garbage collector."""
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _STARTTIME = 22
@@ -33,3 +36,17 @@ _IMPORTED = time.monotonic()
 def command_seconds() -> float:
     """Return the seconds since the process started; since this module's import if the start time is unknown."""
     return _BEFORE_IMPORT + time.monotonic() - _IMPORTED
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Import in the block; afterwards, the collector runs as before, and passes over what exists by then.
+
+    It would look through all classes again and again, and at the exit.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
