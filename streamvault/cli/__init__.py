@@ -6,10 +6,9 @@ import atexit
 import os
 import sys
 
-from streamvault.cli import clock  # first, so that it sees the start of the process
-from streamvault.cli.imports import without_collector
+from streamvault.cli.start import without_collector  # first, so that it sees the start of the process
 
-__all__ = ["INTERRUPTED", "clock", "main", "process"]
+__all__ = ["INTERRUPTED", "main", "process"]
 
 INTERRUPTED = 130
 """Exit code of a command stopped by Ctrl-C or SIGTERM."""

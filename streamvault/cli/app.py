@@ -13,9 +13,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from streamvault.cli import INTERRUPTED
-from streamvault.cli.imports import without_collector
 from streamvault.cli.output import Results, log_unraisable, open_standard_streams, print_stderr
 from streamvault.cli.running import EXIT_CODES, finish, terminate_as_interrupt, usage_error
+from streamvault.cli.start import without_collector
 from streamvault.common.errors import Failed
 
 PROGRAM = "streamvault"
@@ -75,6 +75,8 @@ GROUPS = {
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 MODULES = {
+    "convert": "export",
+    "plan": "export",
     "append": "join",
     "promote": "replicate",
     "move": "copy",

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from streamvault.cli.imports import without_collector
 from streamvault.cli.output import Results, check_log_file
 from streamvault.cli.progress import LINE_SECONDS
 from streamvault.cli.running import Command, LogLevel, command_error, finish
+from streamvault.cli.start import without_collector
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import CommandLine, Options, command_line, expanded, keyword_parameter, variable_of
 from streamvault.common.units import duration_text, parse_duration

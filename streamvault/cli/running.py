@@ -23,7 +23,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from streamvault.cli import INTERRUPTED
-from streamvault.cli.clock import command_seconds
 from streamvault.cli.output import (
     LoggedResults,
     OutputClosed,
@@ -33,6 +32,7 @@ from streamvault.cli.output import (
     print_stderr,
 )
 from streamvault.cli.progress import LINE_SECONDS, LineProgress, watching
+from streamvault.cli.start import command_seconds
 from streamvault.common.errors import (
     Absent,
     Conflict,
@@ -328,8 +328,7 @@ class Command:
         """
         self.resumable = resumable and not getattr(given[-1], "dry_run", False)
         report: Any = self.run(verb, *given)
-        for warning in getattr(report, "warnings", ()):
-            self.progress.warn(warning)
+        self.progress.warn_all(getattr(report, "warnings", ()))
         if hasattr(report, "total_seconds"):
             report = replace(report, total_seconds=round(command_seconds(), 3))
         self.exit_code = report.exit_code

@@ -22,16 +22,41 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from streamvault.common.errors import Damaged, Failed, Usage
-from streamvault.common.plain_json import MOST_VALUES, check_names, has_too_many
 from streamvault.common.waiting import pauses
 from streamvault.objectstore.store import SMALL, AlreadyExists, NoSuchObject, ObjectStore, ObjectStoreUnavailable
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamName
+
+MOST_VALUES = 3_000_000
+"""Values of a JSON text: 2 bytes can be a value that takes a hundred in memory."""
 
 TRIES = 6
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 1.6
 UNSUPPORTED = "unsupported"
 """The kind of a validation error by which a newer release's file is recognized."""
+
+
+def has_too_many(text: bytes) -> bool:
+    """Return whether a JSON text, which need not be parsed yet, may have more than `MOST_VALUES` values."""
+    return len(text) > MOST_VALUES and sum(map(text.count, (b",", b"[", b"{"))) > MOST_VALUES
+
+
+def check_names(text: bytes) -> None:
+    """Check that no object of a JSON text has a name twice: readers differ in which value they take.
+
+    Raises:
+        ValueError: one has, or the text is nested too deeply.
+    """
+    try:
+        json.loads(text, object_pairs_hook=_once)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _once(pairs: list[tuple[str, object]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it has {next(name for name in names if names.count(name) > 1)!r:.100} twice in one object")
 
 
 def decide(store: ObjectStore, key: str, data: bytes) -> tuple[bytes, bool]:

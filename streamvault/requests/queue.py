@@ -24,12 +24,12 @@ from pydantic import (
 
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.options import in_keywords
-from streamvault.common.plain_json import check_names
 from streamvault.common.units import LONGEST_SECONDS
 from streamvault.importer.reports import Numbers, RestoreOptions
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.deleting import delete_expired
 from streamvault.manifests.expiry import ExpiryRule
+from streamvault.manifests.files import check_names
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.errors import NoSuchScope, NoSuchStream
 from streamvault.streamstore.model import StreamName

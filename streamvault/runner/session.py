@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -23,17 +24,18 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkConf
+from pyspark import SparkConf, cloudpickle
 from pyspark.core.context import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
 from streamvault.common import logins
 from streamvault.common.processes import safe_environment
+from streamvault.objectstore.s3.access import StaticKeys
 from streamvault.runner.java import java_home
 from streamvault.runner.runner import Master, SparkFailed, last_line
-from streamvault.runner.sent import has_login
 from streamvault.runner.settings import PAGES_FILE, environment_for, own_name, settings_for, ship_code
+from streamvault.streamstore.pravega.connection import PravegaSettings
 
 EXIT_SECONDS = 3.0
 """How long the Java process may take to exit when asked to."""
@@ -460,3 +462,19 @@ def release(session: Session) -> None:
         _users.remove(session)
         if not _users:
             session.stop()
+
+
+def has_login(sent: object) -> bool:
+    """Return whether an object, or any that it refers to, has a key or a password."""
+    looking = _Looking(io.BytesIO())  # type: ignore[no-untyped-call]
+    looking.dump(sent)  # type: ignore[no-untyped-call]
+    return looking.found
+
+
+class _Looking(cloudpickle.Pickler):
+    found = False
+
+    def reducer_override(self, obj: Any) -> Any:
+        """See the base class."""
+        self.found |= isinstance(obj, StaticKeys) or (isinstance(obj, PravegaSettings) and bool(obj.password))
+        return super().reducer_override(obj)  # type: ignore[no-untyped-call]

@@ -43,7 +43,7 @@ def test_file_with_too_many_values_is_neither_written_nor_parsed(monkeypatch: py
     made = Noted(names=("a",) * 100)
     data = made.encode()
     assert decode(Noted, data, "here") == made
-    monkeypatch.setattr("streamvault.common.plain_json.MOST_VALUES", 100)
+    monkeypatch.setattr("streamvault.manifests.files.MOST_VALUES", 100)
     with pytest.raises(Failed, match="readers accept"):
         made.encode()
     with pytest.raises(Damaged, match="values"):

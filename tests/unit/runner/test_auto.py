@@ -11,10 +11,9 @@ import pytest
 
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
-from streamvault.runner import auto, spark
-from streamvault.runner.auto import MAX_THREADS, SPARK_BYTES, AutoRunner, allowed_cores
+from streamvault.runner import opening, spark
 from streamvault.runner.inline import InlineRunner
-from streamvault.runner.opening import open_runner
+from streamvault.runner.opening import MAX_THREADS, SPARK_BYTES, AutoRunner, allowed_cores, open_runner
 from streamvault.runner.runner import VARIABLE, InvalidMaster, Master, NoJava
 
 
@@ -61,7 +60,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
     """Spark, on a machine with many cores."""
     fake = FakeSpark()
     monkeypatch.setattr(spark, "SparkRunner", fake)
-    monkeypatch.setattr(auto, "allowed_cores", lambda: 16.0)
+    monkeypatch.setattr(opening, "allowed_cores", lambda: 16.0)
     return fake
 
 
@@ -97,7 +96,7 @@ def test_large_run_and_those_after_it_use_one_spark(fake: FakeSpark) -> None:
 
 
 def test_few_cores_never_use_spark(fake: FakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "allowed_cores", lambda: 2.0)
+    monkeypatch.setattr(opening, "allowed_cores", lambda: 2.0)
     with new_runner() as runner:
         assert results_of(runner, SPARK_BYTES) == [(0, 0)]
     assert not fake.starts
@@ -153,6 +152,6 @@ def test_threads_are_limited() -> None:
 )
 def test_cores_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, allowed: float) -> None:
     (tmp_path / "cpu.max").write_text(quota)
-    monkeypatch.setattr(auto, "_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(opening, "_QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
     assert allowed_cores() == allowed

@@ -23,8 +23,7 @@ from streamvault.objectstore.s3.scheme import SCHEME
 from streamvault.objectstore.s3.store import open_bucket
 from streamvault.objectstore.uri import RootAddress
 from streamvault.runner.runner import Master
-from streamvault.runner.sent import has_login
-from streamvault.runner.session import Session
+from streamvault.runner.session import Session, has_login
 from streamvault.runner.settings import import_folder, zip_code
 from streamvault.streamstore.errors import AccessDenied
 from streamvault.streamstore.pravega.calls import ControllerCalls

@@ -20,9 +20,9 @@ import pytest
 from pydantic import BaseModel, PlainSerializer
 
 from streamvault.cli import main
-from streamvault.cli.imports import without_collector
 from streamvault.cli.output import Results
 from streamvault.cli.running import Command, LogLevel
+from streamvault.cli.start import without_collector
 from streamvault.common.errors import Conflict, Damaged, Failed, Problem, Usage
 from streamvault.common.options import Watched, verb
 from streamvault.common.progress import Progress
@@ -256,7 +256,7 @@ def test_time_is_counted_from_the_process_start() -> None:
         """
         import sys, time
         time.sleep(0.7)
-        from streamvault.cli.clock import command_seconds
+        from streamvault.cli.start import command_seconds
         print(command_seconds())
         """
     )
