@@ -93,7 +93,7 @@ def test_what_pyarrow_keeps_is_set_before_it_is_loaded(module: str) -> None:
 
 def test_runner_names_no_module_of_the_packages_above_it() -> None:
     files = list(Path(*streamvault.runner.__path__).rglob("*.py"))
-    assert len(files) > 10
+    assert len(files) > 8
     assert [file.name for file in files if re.search(r"[\"']streamvault\.(?!runner)", file.read_text())] == []
 
 
