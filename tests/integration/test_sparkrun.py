@@ -347,10 +347,10 @@ if __name__ == "__main__":
 LARGE_RUN = """
 import json, os
 from typing import NamedTuple
-from streamvault.runner import auto
+from streamvault.runner import opening
 from streamvault.runner.opening import open_runner
 
-auto.allowed_cores = lambda: 4.0
+opening.allowed_cores = lambda: 4.0
 
 class Spec(NamedTuple):
     number: int
@@ -361,7 +361,7 @@ def work(spec):
 
 if __name__ == "__main__":
     with open_runner("auto") as runner:
-        runs = [[pid for _, pid in runner.run(work, [Spec(0, size)] * 2)] for size in (1, auto.SPARK_BYTES, 1)]
+        runs = [[pid for _, pid in runner.run(work, [Spec(0, size)] * 2)] for size in (1, opening.SPARK_BYTES, 1)]
     print(json.dumps({"own": os.getpid(), "runs": runs}))
 """
 

@@ -240,7 +240,7 @@ def test_deletion_of_the_only_copy_that_was_read_back_is_found(monkeypatch: pyte
 
 def test_false_alarm_about_a_publication_under_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """If an index alone were damage, whatever its plan, a run beside a publication would say so."""
-    monkeypatch.setattr(listing, "_without_plan", lambda _, __, begun: set(begun))
+    monkeypatch.setattr(listing, "has_plan", lambda *_: False)
     assert kinds_found("chunks/sizes export-56,export,check") == {"MISLED"}
 
 
