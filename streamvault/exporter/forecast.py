@@ -79,7 +79,7 @@ DRIVER_BYTES = 200 * 2**20
 """Memory of a command with few ranges."""
 
 DRIVER_BYTES_A_RANGE: Mapping[VerbName, int] = {
-    "export": 4_040,
+    "export": 3_000,
     "import": 60,
     "check": 60,
     "check --read-data": 764,
