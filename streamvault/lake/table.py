@@ -411,10 +411,11 @@ def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
         raise Usage("the schema's fields are not those of the table, which CSV has in this order", todo=todo)
     columns = _grown_columns(options.columns, wanted.columns) if wanted.adds else options.columns
     before = options.reader or options.avro
-    # a newer schema may differ in what is no column: an enum's symbols, defaults, aliases; an older one lacks columns
+    # A newer schema may differ in what is no column: an enum's symbols, defaults, aliases. A caller's file may be an old
+    # one, which lacks columns; a registry tells its newest schema, of which a field may have been removed.
     kinds = {column.field: arrow_type(column.type) for column in wanted.columns}
     has_all = all(one.field in kinds and holds(kinds[one.field], arrow_type(one.type)) for one in options.columns)
-    is_newer = has_all or columns != options.columns
+    is_newer = options.decode == "registry" or has_all or columns != options.columns
     first, reader = (before, wanted.avro) if is_newer else (wanted.avro, before)
     if options.decode == "registry" and first and reader:  # of types that one of them lacks, the other's
         reader = json.dumps({**json.loads(first), **json.loads(reader)})
