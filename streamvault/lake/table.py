@@ -411,8 +411,8 @@ def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
         raise Usage("the schema's fields are not those of the table, which CSV has in this order", todo=todo)
     columns = _grown_columns(options.columns, wanted.columns) if wanted.adds else options.columns
     before = options.reader or options.avro
-    # A newer schema may differ in what is no column: an enum's symbols, defaults, aliases. A caller's file may be an old
-    # one, which lacks columns; a registry tells its newest schema, of which a field may have been removed.
+    # A newer schema may differ in what is no column: an enum's symbols, defaults, aliases. A caller's file may be an
+    # old one, which lacks columns; a registry tells its newest schema, of which a field may have been removed.
     kinds = {column.field: arrow_type(column.type) for column in wanted.columns}
     has_all = all(one.field in kinds and holds(kinds[one.field], arrow_type(one.type)) for one in options.columns)
     is_newer = options.decode == "registry" or has_all or columns != options.columns
