@@ -35,7 +35,7 @@ from testkit.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
 from testkit.servers.java import find_java, spark_options
 from testkit.servers.minio import MinioServer
 from testkit.servers.moto import moto_server
-from testkit.servers.pravega import PravegaServer
+from testkit.servers.pravega import PravegaServer, class_options
 from testkit.servers.pravega_java import pravega_jars
 from testkit.servers.pravega_security import ADMIN
 from testkit.servers.s3 import S3Server
@@ -59,8 +59,8 @@ settings.load_profile("ci" if "CI" in os.environ else "streamvault")
 
 # What fetches a fixture's server. Done before the first test, so that no test's time limit pays for it.
 FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
-    "pravega": (find_java, pravega_jars),
-    "pravega_secure": (find_java, pravega_jars),
+    "pravega": (find_java, pravega_jars, class_options),
+    "pravega_secure": (find_java, pravega_jars, class_options),
     "minio": (MinioServer().program,),
     "versitygw": (VersityServer().program,),
     "spark_cluster": (find_java,),

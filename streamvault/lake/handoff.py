@@ -222,13 +222,13 @@ def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOpt
     is_fixed = plan is not None
     if plan is None:
         plan = origin.draft(last, resolved.place.options, table.uri)
+        if plan is None:
+            return None
         options = grown(options, resolved.wanted_now())
-        if plan is not None and options != resolved.place.options:
+        if options != resolved.place.options:
             plan = plan.decoded_as(options)  # once recorded, it holds for every run
-        if plan is not None and options.kind == "iceberg":
+        if options.kind == "iceberg":
             plan = plan.with_file_id()
-    if plan is None:
-        return None
     origin.check(plan, table.uri)
     return plan, is_fixed
 

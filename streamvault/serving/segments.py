@@ -295,8 +295,8 @@ class SegmentServer:
                 for name in before - streams.keys():
                     self._changed_stream(name)
                 before = {*streams}
-            except Exception:  # noqa: BLE001  (an error of ours, or an embedded stream that has just gone)
-                _log.info("the archives are looked at again in %s s", every, exc_info=True)
+            except (Problem, KeyError):
+                continue  # an embedded stream was deleted while all were listed
 
     async def _refresh_one(self, name: StreamName, archive: Served) -> None:
         async with self._looks:
