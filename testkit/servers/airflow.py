@@ -104,17 +104,22 @@ class AirflowServer(Server):
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call its REST API (``/api/v2``), logged in.
 
-        Its SQLite database is locked now and then; then it has done nothing, and the call is repeated.
+        Its SQLite database is locked now and then. A call that says so has done nothing and is repeated; where the
+        lock ends a request before Airflow's handler of database errors, there are no such words, and what is
+        the same the second time is repeated.
 
         Raises:
-            urllib.error.HTTPError: it refuses.
+            urllib.error.HTTPError: it refuses, or keeps failing; the last lines of its log are added.
         """
         for repeated in range(CALLS_WHILE_LOCKED):
             try:
                 return self._request(method, f"/api/v2/{path}", body, {"Authorization": f"Bearer {self._token}"})
             except urllib.error.HTTPError as error:
-                locked = error.code == HTTPStatus.INTERNAL_SERVER_ERROR and "Database error" in "".join(error.__notes__)
-                if not locked or repeated == CALLS_WHILE_LOCKED - 1:
+                again = method != "POST" or "Database error" in "".join(error.__notes__)
+                if error.code != HTTPStatus.INTERNAL_SERVER_ERROR:
+                    raise
+                if not again or repeated == CALLS_WHILE_LOCKED - 1:
+                    error.add_note(f"airflow says:\n{self.process.tail()}")
                     raise
                 time.sleep(POLL)
         raise AssertionError("unreachable")
@@ -226,7 +231,7 @@ class AirflowServer(Server):
             "CORE__EXECUTION_API_SERVER_URL": f"{self.uri}/execution/",
             "CORE__DEFAULT_TASK_RETRY_DELAY": "1",
             "CORE__FERNET_KEY": "",
-            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db",
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db?timeout=60",
             "DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             "API__HOST": HOST,
             "API__PORT": str(self._port),
