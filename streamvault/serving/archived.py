@@ -197,7 +197,7 @@ class ServedArchive:
         self._learning: dict[_Key, threading.Lock] = {}
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self.learned, self.problem, self.looked = 0, "", 0.0
-        self.now = self._look()
+        self.now = self._told = self._look()
 
     def page(self, now: Moment, segment: SegmentId, offset: int) -> tuple[PageKey, IndexPage | Future[IndexPage]]:
         """Return what says where a byte of a segment is, or begin to fetch it; errors as for `Moment.page_of`."""
@@ -231,16 +231,20 @@ class ServedArchive:
             return self.now is not before
 
     def refresh(self) -> bool:
-        """Do the same; if the archive cannot be read, what was served goes on, and the log says so once."""
+        """Look again; return whether the archive is another than the last time, also if a reader found that first.
+
+        If it cannot be read, what was served goes on, and the log says so once.
+        """
         try:
-            found = self._generation is None and self.renewed()
+            if self._generation is None:
+                self.renewed()
+            self.problem = ""
         except Problem as error:
             if str(error) != self.problem:
                 _log.warning("%s", error)
             self.problem = str(error)
-            return False
-        self.problem = ""
-        return found
+        told, self._told = self._told, self.now
+        return self._told is not told
 
     def _look(self) -> Moment:
         now: Moment | None = getattr(self, "now", None)

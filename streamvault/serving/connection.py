@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -45,7 +46,16 @@ MOST_READS = 1024
 """Reads of one connection that may wait at once; a client has one for each segment."""
 
 SLOW_SECONDS = 60.0
-"""A client that reads nothing, or stops within a frame, for so long is disconnected."""
+"""A client that does not take `PIECE_BYTES`, or stops within a frame, for so long is disconnected."""
+
+PIECE_BYTES = 16 * 1024
+"""What is handed to the transport at once: with TLS, it takes all that it is given, whatever its limit."""
+
+WRITER_BYTES = 1024
+"""Memory of a writer that is set up, besides the name of its segment."""
+
+FEW_WRITERS = 8
+"""Writers that each connection may set up, however many others there are."""
 
 SILENT_SECONDS = 600.0
 """So is one that sends nothing, not even a keep-alive, and has no read pending."""
@@ -54,6 +64,7 @@ _APPENDS = {
     kind.code for kind in (wire.AppendBlock, wire.AppendBlockEnd, wire.ConditionalAppend, wire.ConditionalBlockEnd)
 }
 _PARTIAL = -2
+NO_END = "an append block without an end"
 
 
 class ClientConnection:
@@ -65,7 +76,7 @@ class ClientConnection:
         self._writers: dict[UUID, str] = {}
         self._block: dict[UUID, bytes] = {}
         self._sending, self._turns = asyncio.Lock(), asyncio.Semaphore(AT_ONCE)
-        self._reason, self._received, self._answering = "", 0, 0
+        self._reason, self._received, self._answering, self._set_up_bytes = "", 0, 0, 0
 
     @property
     def is_answering(self) -> bool:
@@ -105,6 +116,7 @@ class ClientConnection:
             pass
         finally:
             self._release()
+            self._server.cache.give_back_request(self._set_up_bytes)
             for task in self._reads:
                 task.cancel()
             self._writer.transport.abort()
@@ -164,16 +176,20 @@ class ClientConnection:
 
     async def _write(self, parts: list[bytes | memoryview]) -> None:
         """Send a frame, and wait until the client has taken it but for a few KiB. The list is empty afterwards."""
+        data = memoryview(b"".join(parts))
+        parts.clear()  # so that what waits is in memory once, and no block is
         try:
-            async with asyncio.timeout(SLOW_SECONDS):
-                self._writer.write(b"".join(parts))
-                parts.clear()  # so that what waits is in memory once, and no block is
-                await self._writer.drain()
+            for at in range(0, len(data), PIECE_BYTES):
+                async with asyncio.timeout(SLOW_SECONDS):
+                    self._writer.write(data[at : at + PIECE_BYTES])
+                    await self._writer.drain()
         except TimeoutError:
             self._close(f"it took nothing for {SLOW_SECONDS:.0f} s")
             raise ConnectionError from None
 
     async def _take(self, code: int, payload: bytes) -> None:
+        if self._block and code != wire.AppendBlockEnd.code:  # Pravega's encoder sends nothing between them
+            raise WireError(NO_END)
         if not wire.is_command(code):
             self._server.count("unknown command", f"type {code}")
             await self._send(encode(wire.unsupported(code, payload, self._server.read_only)))
@@ -186,7 +202,7 @@ class ClientConnection:
             number = request.offset if isinstance(request, wire.ReadSegment) else getattr(request, "request_id", 0)
             await self._send(encode(wire.AuthTokenCheckFailed(number, "", why)))  # a Pravega, too, says the offset
         elif isinstance(request, wire.ReadSegment):
-            self._begin(request, READ_BYTES + len(payload))
+            self._begin(replace(request, token=""), READ_BYTES + len(request.segment))
         elif isinstance(request, wire.KeepAlive):
             await self._send(encode(request))
         elif isinstance(request, wire.AppendBlock):
@@ -234,8 +250,12 @@ class ClientConnection:
         return await server.stored(_changed, found, request) if isinstance(found, StateSegment) else None
 
     def _set_up(self, request: wire.SetupAppend) -> None:
-        if len(self._writers) >= MOST_READS:
-            raise WireError(f"more than {MOST_READS} writers")
+        if request.writer_id not in self._writers:
+            if len(self._writers) >= MOST_READS:
+                raise WireError(f"more than {MOST_READS} writers")
+            if not self._server.cache.take_request(WRITER_BYTES, always=len(self._writers) < FEW_WRITERS):
+                raise WireError("too many writers are set up at once")
+            self._set_up_bytes += WRITER_BYTES
         self._writers[request.writer_id] = request.segment
 
     async def _append(
@@ -248,6 +268,8 @@ class ClientConnection:
             expected = request.expected_offset
         elif (block := self._block.pop(request.writer_id, None)) is not None:
             data = _joined(block, request.whole_bytes, data)
+        elif self._block:
+            raise WireError(NO_END)
         name = self._writers.get(request.writer_id)
         if name is None:
             raise WireError("an append without a set-up")

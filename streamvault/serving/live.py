@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from typing import TypeVar
 
 from streamvault.common.errors import Conflict, Failed, Problem, Usage
@@ -36,6 +37,9 @@ CHECK_SECONDS = 60.0
 
 JUDGED_SECONDS = 10.0
 """How long a token that the cluster has accepted is accepted; no longer than its own lifetime."""
+
+REFUSED_SECONDS = 1.0
+"""How long one is refused that the cluster has refused: a right that was granted counts soon."""
 
 MOST_TOKENS = 10_000
 
@@ -98,7 +102,7 @@ class LiveStream:
         self._seen: dict[SegmentId, SegmentInfo] = {}
         self._starts, self._ends = dict[SegmentId, int](), dict[SegmentId, int]()
         self._gone: set[SegmentId] = set()
-        self._accepted: dict[str, float] = {}
+        self._judged: dict[bytes, tuple[float, int | None]] = {}
         self._another: Conflict | None = None
         self._replaced: Conflict | None = (
             None  # for good: it may have all of the archive's bytes, and others behind them
@@ -206,19 +210,20 @@ class LiveStream:
             todo="Archive before you truncate; read from behind the gap.",
         )
 
-    def accepts(self, token: str) -> bool:
-        """Return whether the cluster has accepted a token a short while ago."""
-        return time.monotonic() < self._accepted.get(token, 0.0)
+    def judged(self, token: str) -> tuple[int | None] | None:
+        """Return why the cluster has refused a token a short while ago, as `refusal` does; None if it was not asked."""
+        until, why = self._judged.get(_digest(token), (0.0, None))
+        return (why,) if time.monotonic() < until else None
 
     def refusal(self, token: str) -> int | None:
         """Ask the cluster; return why it refuses a token, as it numbers that, or None if it accepts it."""
         now = time.monotonic()
         segment = next(iter(self._archive.now.described.tail.offsets))
         why = self._store.token_refusal(self.name, segment, token)
-        if why is None:
-            if len(self._accepted) >= MOST_TOKENS:
-                self._accepted.clear()
-            self._accepted[token] = now + min(JUDGED_SECONDS, lifetime(token))
+        if len(self._judged) >= MOST_TOKENS:
+            self._judged.clear()
+        held = min(JUDGED_SECONDS, lifetime(token)) if why is None else REFUSED_SECONDS
+        self._judged[_digest(token)] = now + held, why
         return why
 
     def _check(self) -> None:
@@ -297,6 +302,10 @@ class LiveStream:
     def _fetch(self, segment: SegmentId, offset: int, end: int) -> memoryview:
         with self._cache.room(2 * (end - offset)):
             return memoryview(self._store.read_bytes(self.name, segment, offset, end))
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode()).digest()  # a token may have 16 KiB
 
 
 def _has_all(now: Moment, segment: SegmentId) -> bool:

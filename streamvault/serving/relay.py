@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from streamvault.common.errors import Problem
 from streamvault.serving.live import LiveStream
@@ -52,6 +53,8 @@ class RelayedController(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         def answer(request: bytes, context: Any) -> bytes:
             try:
                 return self._answer(details.method, request, context)
+            except DecodeError:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, "not a request of this method")
             except _Refused:
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, self._live.address.read_only)
             except Problem as error:

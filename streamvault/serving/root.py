@@ -21,7 +21,9 @@ OVERHEAD = 512
 """What an object in memory takes besides its bytes, about."""
 
 SMALL = 128
-"""Entries that append nothing are no longer: they truncate or delete, which is how room is made."""
+"""Entries that append nothing are no longer: they truncate or delete, which is how room is made. But for `CREATES`."""
+
+CREATES = b'"kind": "create"'
 
 
 def open_groups(root: str, limit: int, archives: Iterable[str]) -> Groups:
@@ -70,7 +72,8 @@ class _Memory(ObstoreStore):
         """See the base class; a snapshot, too, makes room, as what is before it is deleted next."""
         size = len(data) + OVERHEAD
         with self._lock:
-            if self._bytes + size > self._limit and len(data) > SMALL and "/snapshots/" not in key:
+            grows = len(data) > SMALL or CREATES in bytes(data[:SMALL])
+            if self._bytes + size > self._limit and grows and "/snapshots/" not in key:
                 raise OutOfSpace("the states of the reader groups take too much memory", todo="Raise --cache.")
             super().put(key, data)
             self._sizes[key] = size

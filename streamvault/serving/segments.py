@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 from streamvault.common.errors import Damaged, Failed, Problem
@@ -49,6 +50,9 @@ STATE_THREADS = 8
 
 POLL_SECONDS = 0.5
 """How often to look for what other servers have appended to a state that a reader waits for."""
+
+POLL_THREADS = 32
+"""Segments of a live stream that are looked at at once, since readers wait at their ends."""
 
 
 async def _shared(coming: Future[R]) -> R:
@@ -107,7 +111,9 @@ class SegmentServer:
         self._changes: WeakValueDictionary[str, Change] = WeakValueDictionary()
         self._fetching = asyncio.Semaphore(2 * cache.fetches)
         self._looks = asyncio.Semaphore(THREADS // 2)  # so that readers never wait for all of them
+        self._poll_threads = ThreadPoolExecutor(POLL_THREADS, thread_name_prefix="poll")
         self._refreshing: list[asyncio.Task[None]] = []
+        self._under_way: dict[str, asyncio.Task[None]] = {}
         self._connections: dict[asyncio.Task[None], ClientConnection] = {}
         self._cold: set[str] = set()
         self.counts: Counter[str] = Counter()
@@ -190,9 +196,12 @@ class SegmentServer:
         """Return why a token is refused, as Pravega numbers that; None if it holds."""
         if self._live is None:
             return self.access.refusal(token)
-        return None if self._live.accepts(token) else await self.in_thread(self._live.refusal, token)
+        judged = self._live.judged(token)
+        return judged[0] if judged else await self.in_thread(self._live.refusal, token)
 
-    async def info(self, name: str, offset: int | None = None) -> SegmentInfo:
+    async def info(
+        self, name: str, offset: int | None = None, threads: ThreadPoolExecutor | None = None
+    ) -> SegmentInfo:
         """Return a segment's offsets; maybe older ones if these already tell what is at an offset. Errors as `find`."""
         found = await self.find(name)
         if found is None:
@@ -202,7 +211,8 @@ class SegmentServer:
         archive, segment = found
         if self._live is None:
             return archive.now.info(segment)
-        return await self.in_thread(self._live.info, segment, offset)
+        run = asyncio.get_running_loop().run_in_executor
+        return await run(threads or self._threads, self._live.info, segment, offset)
 
     async def check_end(self, name: str) -> None:
         """Check that a sealed segment ends where it is said to; errors as `ServedMoment.check_end` and `find`."""
@@ -291,7 +301,8 @@ class SegmentServer:
             await asyncio.sleep(every)
             try:
                 streams = dict(await self.in_thread(lambda: list(self._streams.items())))
-                await asyncio.gather(*(self._refresh_one(*one) for one in streams.items()))
+                for name, archive in streams.items():
+                    self._begin_looking(str(name), partial(self._refresh_one, name, archive))
                 for name in before - streams.keys():
                     self._changed_stream(name)
                 before = {*streams}
@@ -312,16 +323,23 @@ class SegmentServer:
         for each in [each for each in self._changes if each.startswith(f"{name}/")]:
             self.changed(each)
 
+    def _begin_looking(self, name: str, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin to look at a stream or a segment unless the last look is still under way: it delays no other's."""
+        if name not in self._under_way:
+            self._under_way[name] = task = asyncio.create_task(look())
+            task.add_done_callback(lambda _: self._under_way.pop(name, None))
+
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS if self._live is None else LOOK_SECONDS)
-            others = [one for one in self._changes.items() if self._live is not None or f"/{PREFIX}" in one[0]]
-            await asyncio.gather(*(self._look_again(*one) for one in others))
+            for name, change in list(self._changes.items()):
+                if self._live is not None or f"/{PREFIX}" in name:
+                    self._begin_looking(name, partial(self._look_again, name, change))
 
     async def _look_again(self, name: str, change: Change) -> None:
         """Wake who waits at the end of a segment that others have changed: one look for all who wait."""
         with suppress(Exception):  # who waits asks for itself, and is told
-            if await self.info(name) == change.seen:
+            if await self.info(name, threads=self._poll_threads) == change.seen:
                 return
         self.changed(name)
 
@@ -332,9 +350,9 @@ class SegmentServer:
             async with asyncio.timeout(STOP_SECONDS):
                 while any(one.is_answering for one in self._connections.values()):  # noqa: ASYNC110  (sockets', too)
                     await asyncio.sleep(0.01)
-        tasks = [*self._connections, *self._refreshing]
+        tasks = [*self._connections, *self._refreshing, *self._under_way.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for threads in (self._threads, self._state_threads):
+        for threads in (self._threads, self._state_threads, self._poll_threads):
             threads.shutdown(wait=False, cancel_futures=True)

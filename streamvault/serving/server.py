@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
@@ -83,6 +84,15 @@ class Listening:
 
     uri: str
     segments: SegmentServer
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Have gRPC log in one line that it cannot decode a request: anybody can send one."""
+    record.exc_info = None
+    return True
+
+
+logging.getLogger("grpc._common").addFilter(_without_traceback)
 
 
 class _Loop:

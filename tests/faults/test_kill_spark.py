@@ -60,7 +60,7 @@ EVERY_MOMENT = ("planned", "writing", "written", "noted")
 @pytest.mark.parametrize(
     ("kind", "moments"),
     [
-        ("parquet", ("writing", "noted")),
+        pytest.param("parquet", ("writing", "noted"), marks=pytest.mark.long),
         *(pytest.param(kind, EVERY_MOMENT, marks=pytest.mark.long) for kind in ("parquet", "folders")),
     ],
     ids=["parquet", "parquet-often", "folders-often"],

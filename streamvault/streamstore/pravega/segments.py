@@ -300,7 +300,11 @@ class SegmentStores:
                 self.moved(name)
                 patience.pause("no Pravega segment store holds the segment", self.where(name))
                 continue
-            return answer.error_code if isinstance(answer, wire.AuthTokenCheckFailed) else None
+            if isinstance(answer, wire.AuthTokenCheckFailed):
+                return answer.error_code
+            if isinstance(answer, wire.StreamSegmentInfo | wire.NoSuchSegment):  # it looks only after the token holds
+                return None
+            raise refusal(answer, self.where(name))
 
     @contextmanager
     def borrowed(self, endpoint: Endpoint) -> Iterator[Connection]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,15 +11,20 @@ from uuid import UUID
 import grpc
 import pytest
 
+from streamvault.serving import connection
 from streamvault.serving.server import CALLS
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.wire import HEADER, decode, encode
+from testkit.pravega_script import wait_for
 from testkit.small_archives import NAME, Vault, a_vault
 from tests.serving import Served, serving
 
 vault = a_vault(b"x" * 300_000, exports=[("chunks", "")])
 SEGMENT = f"{NAME}/0.#epoch.0"
 WRITER = UUID(int=9)
+SET_UP = encode(wire.SetupAppend(1, WRITER, SEGMENT, ""))
+BLOCK = encode(wire.AppendBlock(WRITER, b"x"))
+OTHERS_END = encode(wire.AppendBlockEnd(UUID(int=8), 0, b"", 1, 1, 1))
 
 
 @pytest.fixture
@@ -94,6 +100,15 @@ def test_a_command_that_is_not_served_is_answered(served: Served, payload: bytes
         ("MOST_READS", 3, [encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", n)) for n in range(4)], "too many reads"),
         ("READ_BYTES", 9 << 20, [encode(wire.ReadSegment(SEGMENT, 300_008, 9, "", 1))] * 9, "too many reads"),
         ("MOST_READS", 1, [encode(wire.SetupAppend(n, UUID(int=n), SEGMENT, "")) for n in range(2)], "more than 1 wr"),
+        (
+            "WRITER_BYTES",
+            9 << 20,
+            [encode(wire.SetupAppend(n, UUID(int=n), SEGMENT, "")) for n in range(9)],
+            "too many",
+        ),
+        ("SLOW_SECONDS", 60, [SET_UP, BLOCK, BLOCK], "an append block without an end"),
+        ("SLOW_SECONDS", 60, [SET_UP, BLOCK, encode(wire.KeepAlive())], "an append block without an end"),
+        ("SLOW_SECONDS", 60, [SET_UP, BLOCK, OTHERS_END], "an append block without an end"),
         ("SILENT_SECONDS", 0.05, [b""], "it was silent for"),
         ("SILENT_SECONDS", 0.2, [encode(wire.ReadSegment(SEGMENT, 0, 9, "", 1))], "it was silent for"),  # answered
         ("SLOW_SECONDS", 0.05, [HEADER.pack(wire.ReadSegment.code, 99)], "it stopped within a frame"),
@@ -128,6 +143,42 @@ def test_too_much_or_too_slow_is_closed_with_a_reason(
     assert reason in caplog.text
     monkeypatch.undo()
     assert still_serves(served)
+    wait_for(lambda: served.segments.cache._asked == 0)
+
+
+def test_a_slow_client_has_its_time_for_each_piece(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one that takes nothing is cut off; with TLS, no more than a piece is taken out of the budget."""
+    limits: list[float | None] = []
+    written: list[int] = []
+    limit_of, write = asyncio.timeout, asyncio.StreamWriter.write
+
+    def limited(seconds: float | None) -> asyncio.Timeout:
+        limits.append(seconds)
+        return limit_of(seconds)
+
+    def writing(writer: asyncio.StreamWriter, data: memoryview) -> None:
+        written.append(len(data))
+        write(writer, data)
+
+    with served.greeted() as client, client.makefile("rb") as answers:
+        monkeypatch.setattr("streamvault.serving.connection.SLOW_SECONDS", 59.0)
+        monkeypatch.setattr(asyncio, "timeout", limited)
+        monkeypatch.setattr(asyncio.StreamWriter, "write", writing)
+        client.sendall(encode(wire.ReadSegment(SEGMENT, 0, 200_000, "", 1)))
+        code, size = HEADER.unpack(answers.read(HEADER.size))
+        assert len(answers.read(size)) == size > 190_000
+        wait_for(lambda: sum(written) == HEADER.size + size)
+    assert code == wire.SegmentRead.code
+    assert max(written) <= connection.PIECE_BYTES
+    assert limits.count(59.0) >= len(written)
+
+
+def test_what_is_no_message_is_refused_in_one_line(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    with grpc.insecure_channel(served.uri.removeprefix("pravega://")) as channel:
+        call = channel.unary_unary("/io.pravega.controller.stream.api.grpc.v1.ControllerService/listScopes")
+        with pytest.raises(grpc.RpcError):
+            call(b"\xff\xff\xff")
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_of_too_many_connections_the_last_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,15 +13,18 @@ import grpc
 import pytest
 
 from streamvault import delete_archive, export_stream
-from streamvault.common.errors import Conflict, Problem, Usage
+from streamvault.common.errors import Conflict, Failed, Problem, Usage
 from streamvault.serving import live
+from streamvault.serving.connection import ClientConnection
 from streamvault.serving.embedded import EmbeddedPravega, embedded_pravega
 from streamvault.serving.figures import ServerFigures
+from streamvault.serving.live import LiveStream
 from streamvault.serving.serve import serve_archives
 from streamvault.streamstore.errors import InvalidName, NoSuchSegment, RequestFailed, SegmentTruncated
 from streamvault.streamstore.model import KeyRange, SegmentId, SegmentInfo, StreamCut, StreamName
 from streamvault.streamstore.pravega import controller_pb2 as pb
 from streamvault.streamstore.pravega import wire
+from streamvault.streamstore.pravega.connection import ConnectionLost
 from streamvault.streamstore.pravega.store import PravegaStore
 from streamvault.streamstore.pravega.wire import encode
 from streamvault.streamstore.store import ReaderGroup, StreamStore
@@ -363,13 +367,77 @@ def test_a_token_that_the_cluster_refuses_reads_no_archived_byte(begun: Site, mo
         return None if token == "good" else 0
 
     monkeypatch.setattr(PravegaStore, "token_refusal", judge)
+    for name in ("JUDGED_SECONDS", "REFUSED_SECONDS"):
+        monkeypatch.setattr(live, name, 3600.0)
     with serving(begun.archive, over=begun.stream) as served:
         begun.truncate()
         for token, expected in (("good", wire.SegmentRead), ("", wire.AuthTokenCheckFailed)):
             for _ in range(2):
                 assert isinstance(served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 8, token, 1)), expected)
         assert served.segments.refused["invalid token"][1] == "the token is not valid"
-    assert asked == ["good", "", ""]  # a verdict holds for a while, a refusal does not
+        monkeypatch.setattr(live, "REFUSED_SECONDS", 0.0)
+        for _ in range(2):
+            assert isinstance(
+                served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 8, "bad", 1)), wire.AuthTokenCheckFailed
+            )
+    assert asked == ["good", "", "bad", "bad"]
+
+
+def test_a_token_that_the_cluster_does_not_judge_reads_nothing(begun: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ClientConnection._found
+
+    async def failing(self: ClientConnection, request: Any, number: int, name: str) -> Any:
+        if getattr(request, "token", "") == "odd":
+            raise Failed("boom")
+        return await found(self, request, number, name)
+
+    monkeypatch.setattr(ClientConnection, "_found", failing)  # the cluster's, too
+    with serving(begun.archive, over=begun.stream) as served:
+        begun.truncate()
+        assert isinstance(served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 8, "fine", 1)), wire.SegmentRead)
+        with pytest.raises(ConnectionLost):
+            served.ask(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 8, "odd", 1))
+
+
+def test_what_is_no_message_is_refused_in_one_line(begun: Site, caplog: pytest.LogCaptureFixture) -> None:
+    with serving(begun.archive, over=begun.stream) as served:
+        with grpc.insecure_channel(served.uri.removeprefix("pravega://")) as channel:
+            call = channel.unary_unary("/io.pravega.controller.stream.api.grpc.v1.ControllerService/createTransaction")
+            with pytest.raises(grpc.RpcError) as caught:
+                call(b"\xff\xff\xff")
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert not any(record.exc_info for record in caplog.records)
+
+
+def test_a_segment_that_does_not_answer_delays_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.cluster.create(str(NAME), segments=2)
+    site.cluster.write(str(NAME), [b"one"])
+    site.export()
+    ends, look, answers = site.store.describe(NAME).tail.offsets, LiveStream._live, threading.Event()
+    slow, quick = sorted(ends)
+
+    def waiting(self: LiveStream, segment: SegmentId) -> SegmentInfo | None:
+        if segment == slow and threading.current_thread().name.startswith("poll"):
+            answers.wait(60)
+        return look(self, segment)
+
+    monkeypatch.setattr(LiveStream, "_live", waiting)
+    with serving(site.archive, over=site.stream) as served:
+        try:
+            connections = [served.connect() for _ in range(2)]
+            for each, segment in zip(connections, (slow, quick), strict=True):
+                each.send(encode(wire.ReadSegment(f"{NAME}/{segment}", ends[segment], 100, "", 7)))
+                assert served.ask(wire.GetStreamSegmentInfo(8, f"{NAME}/{segment}", ""))  # so it waits
+            for _ in range(2):
+                with site.store.appender(NAME, quick) as appender:
+                    appender.append(frame(b"late"))
+                    appender.flush()
+                answer = connections[1].receive()
+                assert isinstance(answer, wire.SegmentRead)
+                end = answer.offset + len(answer.data)
+                connections[1].send(encode(wire.ReadSegment(f"{NAME}/{quick}", end, 100, "", 9)))
+        finally:
+            answers.set()
 
 
 @pytest.mark.parametrize("option", [{"state": "memory://state"}, {"generation": 1}, {"login": Path("login")}])

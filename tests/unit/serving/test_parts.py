@@ -21,7 +21,17 @@ from streamvault.serving.cache import ENTRY_BYTES, LEAST_CACHE, BlockCache
 from streamvault.serving.root import groups_in_memory
 from streamvault.streamstore.errors import NoSuchSegment
 from streamvault.streamstore.model import SegmentId, StreamName
-from testkit.small_archives import Vault, a_vault, archive_of, data_keys, forge, forge_gaps, objects_of, replace_object
+from testkit.small_archives import (
+    NAME,
+    Vault,
+    a_vault,
+    archive_of,
+    data_keys,
+    forge,
+    forge_gaps,
+    objects_of,
+    replace_object,
+)
 
 ONE = UUID(int=1)
 GROUP = StreamName("shop", "app")
@@ -274,6 +284,32 @@ def test_an_archive_that_cannot_be_read_any_more_is_in_the_log_once(
     assert not any(served.refresh() for _ in range(3))
     assert [one.getMessage() for one in caplog.records] == ["the archive was deleted"]
     cache.close()
+
+
+def test_a_look_says_what_a_reader_has_found_first(vault: Vault) -> None:
+    vault.export("chunks")
+    cache = BlockCache(LEAST_CACHE)
+    served = ServedArchive(vault.archive, cache)
+    assert not served.refresh()
+    with vault.store as store, store.appender(NAME, SegmentId(0, 0)) as appender:
+        appender.append(b"\0\0\0\0\0\0\0\1x")
+        appender.flush()
+    vault.export("chunks")
+    assert served.renewed()
+    assert [served.refresh() for _ in range(2)] == [True, False]
+    cache.close()
+
+
+@pytest.mark.parametrize("configuration", [b"", b"c" * 500])
+def test_new_groups_take_memory_however_small_they_are(configuration: bytes) -> None:
+    groups = groups_in_memory(100_000)
+
+    def create_many() -> None:
+        for number in range(1000):
+            groups.create(StreamName("shop", f"app{number}"), configuration)
+
+    with pytest.raises(OutOfSpace):
+        create_many()
 
 
 def test_groups_in_memory_are_bounded_and_those_deleted_make_room() -> None:
