@@ -246,6 +246,8 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
         raise Usage("decoding Avro requires a library that is not installed", todo=todo) from None
     try:
         found = json.loads(schema)
+        json.dumps(found, ensure_ascii=False).encode()  # no name has half of a surrogate pair
+        _check_aliases(found)
         return _check_expanded(expand_schema(found)) if expand else parse_schema(_as_read(parse_schema(found), count()))
     except Usage:
         raise
@@ -254,6 +256,17 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
         where = str(error) if isinstance(error, ValueError | SchemaParseException) else schema
         raise Usage("not an Avro schema", where=where[:200]) from None
+
+
+def _check_aliases(schema: Any) -> None:
+    """Check that aliases are names, which the library does not."""
+    if isinstance(schema, dict):
+        aliases = schema.get("aliases", [])
+        if not isinstance(aliases, list) or not all(isinstance(one, str) for one in aliases):
+            raise Usage("not an Avro schema", where=f"aliases: {aliases!r}"[:200])
+        schema = [value for key, value in schema.items() if key != "default"]
+    for inner in schema if isinstance(schema, list) else ():
+        _check_aliases(inner)
 
 
 def _as_read(schema: Any, numbers: Iterator[int]) -> Any:

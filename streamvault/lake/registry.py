@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,10 @@ def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[
         if one.type in newest or (one.type, one.version) in warnings:
             continue
         try:
-            found = _types_of(one)
+            with _of_anybody():
+                found = _types_of(one)
+                if one.format == "Avro":  # it will be read with, too
+                    AvroPayloads(_schema_of(one).decode(), (), _schema_of(one).decode())
         except Usage as error:
             warnings[one.type, one.version] = f"version {one.version} of {one.type} gives no columns: {error}"
             continue
@@ -61,6 +65,20 @@ def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[
     readers |= {name: one.data for name, one in newest.items() if one.format == "Protobuf"}
     left_out = tuple(field for field in types if field not in fields)
     return columns_for(fields), json.dumps(readers) if readers else "", left_out, tuple(warnings.values())
+
+
+@contextmanager
+def _of_anybody() -> Iterator[None]:
+    """Work with a schema that was registered, not checked: what is malformed is not valid, and no error of ours.
+
+    Raises:
+        Usage: it is.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, AttributeError, LookupError, pa.ArrowException) as error:
+        where = str(error).encode("ascii", "backslashreplace").decode()[:200]
+        raise Usage("a schema that is not valid", where=where) from None
 
 
 def left_out_warning(fields: Sequence[str]) -> tuple[str, ...]:
@@ -127,7 +145,8 @@ class RegisteredPayloads(FramedPayloads):
     def _parser(self, number: int) -> PayloadParser:
         if (parser := self._parsers.get(number)) is None:
             try:
-                parser = self._made(self._encodings.get(number))
+                with _of_anybody():
+                    parser = self._made(self._encodings.get(number))
             except Usage as error:
                 parser = Undecodable(self._columns, str(error))
             if len(self._parsers) >= MOST_PARSERS:

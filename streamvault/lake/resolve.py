@@ -172,12 +172,12 @@ def _wanted(
     if schemas is not None and isinstance(given, HandoffOptions):
         registered = schemas()
         try:
-            columns, avro, _, not_understood = columns_of(registered)
+            columns, avro, left_out, not_understood = columns_of(registered)
         except Usage as error:  # what the table has goes on
             warnings.append(str(error))
             return None
-        warnings += not_understood
-        return Wanted(columns, avro, adds=change != "keep")
+        warnings += (*not_understood, *left_out_warning(left_out))
+        return Wanted(columns, avro, adds=change != "keep", is_newest=given.registry is not None)
     if given.columns_schema is None:
         if change == "add":
             todo = "Add --schema FILE with the new fields; columns are inferred only when a table is created."

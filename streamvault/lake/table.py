@@ -390,11 +390,13 @@ class Wanted:
         columns: the columns.
         avro: the payloads' schema from now on, as in `TableOptions`.
         adds: whether the table's columns grow by them.
+        is_newest: whether a registry was asked, so that no schema of the table can be a newer one.
     """
 
     columns: tuple[TableColumn, ...]
     avro: str
     adds: bool
+    is_newest: bool = False
 
 
 def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
@@ -412,10 +414,11 @@ def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
     columns = _grown_columns(options.columns, wanted.columns) if wanted.adds else options.columns
     before = options.reader or options.avro
     # A newer schema may differ in what is no column: an enum's symbols, defaults, aliases. A caller's file may be an
-    # old one, which lacks columns; a registry tells its newest schema, of which a field may have been removed.
+    # old one, which lacks columns, and so may what an archive has noted; a registry tells its newest schema, of which a
+    # field may have been removed.
     kinds = {column.field: arrow_type(column.type) for column in wanted.columns}
     has_all = all(one.field in kinds and holds(kinds[one.field], arrow_type(one.type)) for one in options.columns)
-    is_newer = options.decode == "registry" or has_all or columns != options.columns
+    is_newer = wanted.is_newest or has_all or columns != options.columns
     first, reader = (before, wanted.avro) if is_newer else (wanted.avro, before)
     if options.decode == "registry" and first and reader:  # of types that one of them lacks, the other's
         reader = json.dumps({**json.loads(first), **json.loads(reader)})

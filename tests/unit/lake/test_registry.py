@@ -308,15 +308,40 @@ def symbols(*names: str) -> tuple[str, Any]:
 def test_a_newer_schema_is_read_with_also_if_it_has_no_new_column(adds: bool) -> None:
     begun = begun_with(record(symbols("A", "B")))
     newest = columns_of(group(avro(record(symbols("A", "B", "C")))))[:2]
-    late = grown(begun, Wanted(*newest, adds=adds))
+    late = grown(begun, Wanted(*newest, adds=adds, is_newest=True))
     assert late.columns == begun.columns
     assert json.loads(late.reader or late.avro) == json.loads(newest[1])
     without = columns_of(group(avro(record(("other", "int")))))[:2]
-    later = grown(late, Wanted(*without, adds=False))
+    noted = grown(late, Wanted(*without, adds=False))
+    assert json.loads(noted.reader or noted.avro) == json.loads(newest[1]), "an archive may have noted older ones only"
+    later = grown(late, Wanted(*without, adds=False, is_newest=True))
     assert json.loads(later.reader or later.avro) == json.loads(without[1]), "a field was removed"
     named = late.model_copy(update={"decode": "avro"})
     kept = grown(named, Wanted(*without, adds=False))
     assert (kept.reader or kept.avro) == newest[1], "a file that lacks a column may be an old one"
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        {**record(("id", "int")), "aliases": 5},
+        {**record(("id", "int")), "aliases": [5]},
+        record(("id", "int"), ("b", {"type": "fixed", "name": "F", "size": None})),
+        record(("id", "int"), ("b", {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": None})),
+        record(("id", "int"), ("\ud800", "int")),
+    ],
+)
+def test_a_malformed_newest_schema_blocks_no_table(malformed: dict[str, Any]) -> None:
+    good = avro(record(("id", "int")))
+    bad = good.model_copy(update={"encoding": 1, "version": 1, "data": avro(malformed).data})
+    columns, readers, _, warnings = columns_of(group(good, bad))
+    assert [column.field for column in columns] == ["id"]
+    assert json.loads(readers) == {good.type: record(("id", "int"))}
+    assert len(warnings) == 1
+    recorded = json.dumps({good.type: malformed})  # a plan that has it nevertheless can be finished
+    for parser in (RegisteredPayloads(columns, each, group(good, bad)) for each in (readers, recorded)):
+        parsed = parser.parse(pa.array([framed(0, b"\x02"), framed(1, b"\x02")], pa.binary()))
+        assert all(parsed.reasons.to_pylist()[1:])
 
 
 def test_events_of_a_schema_that_came_after_the_run_began_are_read_with_it(
