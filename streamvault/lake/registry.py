@@ -49,8 +49,6 @@ def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[
         try:
             with _of_anybody():
                 found = _types_of(one)
-                if one.format == "Avro":  # it will be read with, too
-                    AvroPayloads(_schema_of(one).decode(), (), _schema_of(one).decode())
         except Usage as error:
             warnings[one.type, one.version] = f"version {one.version} of {one.type} gives no columns: {error}"
             continue

@@ -11,7 +11,6 @@ from uuid import UUID
 import grpc
 import pytest
 
-from streamvault.serving import connection
 from streamvault.serving.server import CALLS
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.wire import HEADER, decode, encode
@@ -169,7 +168,7 @@ def test_a_slow_client_has_its_time_for_each_piece(served: Served, monkeypatch: 
         assert len(answers.read(size)) == size > 190_000
         wait_for(lambda: sum(written) == HEADER.size + size)
     assert code == wire.SegmentRead.code
-    assert max(written) <= connection.PIECE_BYTES
+    assert max(written) <= 16 * 1024
     assert limits.count(59.0) >= len(written)
 
 
