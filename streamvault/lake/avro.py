@@ -203,7 +203,8 @@ def _check_expanded(schema: Any) -> Any:
     """Return a schema with named types in the place of their names, which is read in bounded time and memory.
 
     Raises:
-        Usage: it has too many types, as each name stands for all of one; or arrays of values that take no bytes.
+        Usage: it has too many types, as each name stands for all of one; arrays of values that take no bytes; or
+            aliases that are not names.
     """
     left, number = [schema], 0
     while left:
@@ -213,7 +214,11 @@ def _check_expanded(schema: Any) -> Any:
         if isinstance(one, list):
             left += one
         elif isinstance(one, dict):
-            left += [field["type"] for field in one.get("fields", ())]
+            fields = one.get("fields", ())
+            for aliases in (named.get("aliases", []) for named in (one, *fields)):  # which the library does not check
+                if not isinstance(aliases, list) or not all(isinstance(each, str) for each in aliases):
+                    raise Usage("not an Avro schema", where=f"aliases: {aliases!r}"[:200])
+            left += [field["type"] for field in fields]
             left += [one[name] for name in ("type", "items", "values") if name in one]
             if one["type"] == "array" and _is_empty(one["items"]):
                 raise Usage("a column cannot hold an Avro array of values without bytes", where=str(one["items"])[:100])
@@ -247,7 +252,6 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
     try:
         found = json.loads(schema)
         json.dumps(found, ensure_ascii=False).encode()  # no name has half of a surrogate pair
-        _check_aliases(found)
         return _check_expanded(expand_schema(found)) if expand else parse_schema(_as_read(parse_schema(found), count()))
     except Usage:
         raise
@@ -256,17 +260,6 @@ def _parsed(schema: str, *, expand: bool = False) -> Any:
     except Exception as error:  # noqa: BLE001  (its errors have no common base class)
         where = str(error) if isinstance(error, ValueError | SchemaParseException) else schema
         raise Usage("not an Avro schema", where=where[:200]) from None
-
-
-def _check_aliases(schema: Any) -> None:
-    """Check that aliases are names, which the library does not."""
-    if isinstance(schema, dict):
-        aliases = schema.get("aliases", [])
-        if not isinstance(aliases, list) or not all(isinstance(one, str) for one in aliases):
-            raise Usage("not an Avro schema", where=f"aliases: {aliases!r}"[:200])
-        schema = [value for key, value in schema.items() if key != "default"]
-    for inner in schema if isinstance(schema, list) else ():
-        _check_aliases(inner)
 
 
 def _as_read(schema: Any, numbers: Iterator[int]) -> Any:

@@ -47,7 +47,7 @@ def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[
         if one.type in newest or (one.type, one.version) in warnings:
             continue
         try:
-            with _of_anybody():
+            with _registered():
                 found = _types_of(one)
         except Usage as error:
             warnings[one.type, one.version] = f"version {one.version} of {one.type} gives no columns: {error}"
@@ -66,11 +66,11 @@ def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[
 
 
 @contextmanager
-def _of_anybody() -> Iterator[None]:
-    """Work with a schema that was registered, not checked: what is malformed is not valid, and no error of ours.
+def _registered() -> Iterator[None]:
+    """Use a schema of a registry, which may have accepted any.
 
     Raises:
-        Usage: it is.
+        Usage: the schema is malformed.
     """
     try:
         yield
@@ -143,7 +143,7 @@ class RegisteredPayloads(FramedPayloads):
     def _parser(self, number: int) -> PayloadParser:
         if (parser := self._parsers.get(number)) is None:
             try:
-                with _of_anybody():
+                with _registered():
                     parser = self._made(self._encodings.get(number))
             except Usage as error:
                 parser = Undecodable(self._columns, str(error))

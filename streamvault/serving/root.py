@@ -21,9 +21,10 @@ OVERHEAD = 512
 """What an object in memory takes besides its bytes, about."""
 
 SMALL = 128
-"""Entries that append nothing are no longer: they truncate or delete, which is how room is made. But for `CREATES`."""
+"""Entries that append nothing are no longer: they truncate or delete, which is how room is made."""
 
 CREATES = b'"kind": "create"'
+"""What entries have that create a group: however small they are, they make no room."""
 
 
 def open_groups(root: str, limit: int, archives: Iterable[str]) -> Groups:

@@ -87,12 +87,9 @@ class Listening:
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:
-    """Have gRPC log in one line that it cannot decode a request: anybody can send one."""
+    """Filter gRPC's log: anybody can send a request that it cannot decode, and a line says enough."""
     record.exc_info = None
     return True
-
-
-logging.getLogger("grpc._common").addFilter(_without_traceback)
 
 
 class _Loop:
@@ -150,6 +147,7 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
     access, (host, port) = access or Access(), place
     context = None if certificate is None else certificate.context()
     groups = groups or groups_in_memory(cache.state_bytes)
+    logging.getLogger("grpc._common").addFilter(_without_traceback)  # does nothing the second time
     server = SegmentServer(archives, groups, access, cache, live)
     with ExitStack() as stack:
         loop = _Loop()

@@ -104,9 +104,8 @@ class AirflowServer(Server):
     def call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Call its REST API (``/api/v2``), logged in.
 
-        Its SQLite database is locked now and then. A call that says so has done nothing and is repeated; where the
-        lock ends a request before Airflow's handler of database errors, there are no such words, and what is
-        the same the second time is repeated.
+        Its SQLite database is locked now and then. A call that fails with a database error has changed nothing and is
+        repeated. So is one that fails without a reason, unless it is a POST, which may have been carried out.
 
         Raises:
             urllib.error.HTTPError: it refuses, or keeps failing; the last lines of its log are added.

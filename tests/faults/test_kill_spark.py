@@ -57,24 +57,15 @@ EVERY_MOMENT = ("planned", "writing", "written", "noted")
 """When a batch is planned, when its first file exists, when all exist, and when the query has recorded it."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "moments"),
-    [
-        pytest.param("parquet", ("writing", "noted"), marks=pytest.mark.long),
-        *(pytest.param(kind, EVERY_MOMENT, marks=pytest.mark.long) for kind in ("parquet", "folders")),
-    ],
-    ids=["parquet", "parquet-often", "folders-often"],
-)
-def test_killed_query_writes_complete_files_after_a_restart(
-    pravega: PravegaServer, tmp_path: Path, kind: str, moments: tuple[str, ...]
-) -> None:
-    """Each moment costs a start of Spark; by default there is one at which the batch is repeated, and one after it."""
+@pytest.mark.long  # each moment costs a start of Spark
+@pytest.mark.parametrize("kind", ["parquet", "folders"])
+def test_killed_query_writes_complete_files_after_a_restart(pravega: PravegaServer, tmp_path: Path, kind: str) -> None:
     source = StreamName(f"scope-{uuid.uuid4().hex[:8]}", "source")
     with parse_stream(f"{pravega.uri}/{source}")[0].open() as store:
-        make_stream(store, source, events=300 * len(moments), largest=100_000)
+        make_stream(store, source, events=300 * len(EVERY_MOMENT), largest=100_000)
         arguments = [f"{pravega.uri}/{source}", str(tmp_path / "files"), str(tmp_path / "checkpoint"), kind]
         hit = set()
-        for number, moment in enumerate(moments):
+        for number, moment in enumerate(EVERY_MOMENT):
             # the batch that the previous kill left unfinished comes first
             batch = 2 * number + 1
             assert not whole(copy(arguments, kill_at=reaching(moment, batch, kind, tmp_path)))
@@ -83,7 +74,7 @@ def test_killed_query_writes_complete_files_after_a_restart(
         output = copy(arguments)
         wanted = sorted((str(pointer), payload) for pointer, payload in events_of(store, source))
     print("killed at:", *sorted(hit))
-    assert len(hit) >= len(moments) - 1, "kills came too late"
+    assert len(hit) >= len(EVERY_MOMENT) - 1, "kills came too late"
     assert output.endswith(f"rows {len(wanted)}\ndone\n")
     files = tmp_path / "files"
     chosen = committed(files) if kind == "parquet" else sorted(files.glob("batch=*/*.parquet"))

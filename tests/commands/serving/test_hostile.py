@@ -142,7 +142,7 @@ def test_too_much_or_too_slow_is_closed_with_a_reason(
     assert reason in caplog.text
     monkeypatch.undo()
     assert still_serves(served)
-    wait_for(lambda: served.segments.cache._asked == 0)
+    assert wait_for(lambda: served.segments.cache._asked == 0)
 
 
 def test_a_slow_client_has_its_time_for_each_piece(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_slow_client_has_its_time_for_each_piece(served: Served, monkeypatch: 
         client.sendall(encode(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 1)))
         code, size = HEADER.unpack(answers.read(HEADER.size))
         assert len(answers.read(size)) == size > 300_000
-        wait_for(lambda: sum(written) == HEADER.size + size)
+        assert wait_for(lambda: sum(written) == HEADER.size + size)
     assert code == wire.SegmentRead.code
     assert max(written) <= 256 * 1024
     assert limits.count(59.0) >= len(written)
