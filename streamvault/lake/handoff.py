@@ -32,12 +32,12 @@ from streamvault.lake.plan import (
     published_plan,
 )
 from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
-from streamvault.lake.resolve import ResolvedTable, proposed_columns, resolved_table
+from streamvault.lake.resolve import ResolvedTable, proposed_columns, refused, resolved_table
 from streamvault.lake.table import TableOptions, grown
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.manifest import Manifest
+from streamvault.manifests.manifest import Manifest, SchemaGroup
 from streamvault.manifests.verbs.costs import cost_of_handoff
 from streamvault.objectstore.probe import fit_server
 from streamvault.objectstore.store import AccessDenied
@@ -92,15 +92,17 @@ def plans_of(resolved: ResolvedTable) -> Iterator[TablePlan]:
         last, options = plan.manifest, plan.options(place.options)
 
 
-def tasks_of(resolved: ResolvedTable, plan: TablePlan) -> list[FileTask]:
+def tasks_of(resolved: ResolvedTable, plan: TablePlan, schemas: SchemaGroup | None = None) -> list[FileTask]:
     """Return a task for each file of a generation.
+
+    Args:
+        resolved: the table and its source.
+        plan: the generation's plan.
+        schemas: those of the events' group in a Schema Registry; only for tasks that write files.
 
     Raises:
         Damaged: the archive lacks some of its ranges.
-        RegistryFailed: the encodings of the events' group cannot be had.
     """
-    # asked for when the generation's last event is known, which was written after its encoding was registered
-    schemas = resolved.schemas() if resolved.schemas else None
     return [
         FileTask(
             source=resolved.origin.source,
@@ -178,7 +180,8 @@ def _write(
     resolved: ResolvedTable, plan: TablePlan, done: HandoffTotals, runner: Runner, progress: Progress
 ) -> list[ArchivedRange]:
     """Write a generation's files; return their ranges."""
-    tasks = tasks_of(resolved, plan)
+    # asked for when the generation's last event is known, which was written after its encoding was registered
+    tasks = tasks_of(resolved, plan, resolved.schemas() if resolved.schemas else None)
     progress.begin(f"handing off generation {plan.generation}", plan.manifest.bytes)
     written: dict[int, WrittenFile] = {}
     for index, file in runner.run(write_file, tasks, progress=progress):
@@ -224,7 +227,7 @@ def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOpt
         plan = origin.draft(last, resolved.place.options, table.uri)
         if plan is None:
             return None
-        options = grown(options, resolved.wanted_now())
+        options = grown(options, resolved.wanted())
         if options != resolved.place.options:
             plan = plan.decoded_as(options)  # once recorded, it holds for every run
         if options.kind == "iceberg":
@@ -297,7 +300,8 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         )
         todo = next(plans_of(resolved), None)
         proposed = _proposed(resolved, todo) if options.columns is None else {}
-        hints = (_how_to_add(proposed),) if proposed else ()
+        hints = [*refused(resolved)] if todo is not None or resolved.schemas is None else []
+        hints += [_how_to_add(proposed)] if proposed else []
         progress.warn_all((*resolved.warnings, *hints))
         if opened is not None:
             _compare(opened, place, todo)

@@ -149,7 +149,8 @@ class JsonPayloads:
 
     def _at_a_glance(self, payloads: pa.Array) -> pa.Array:
         """Return, for each payload, why it is certainly invalid, or null, without parsing it."""
-        reasons = because(pa.nulls(len(payloads), pa.string()), pc.invert(_are_objects(payloads)), _NO_OBJECT)
+        objects = _are_objects(_trimmed(payloads))
+        reasons = because(pa.nulls(len(payloads), pa.string()), pc.invert(objects), _NO_OBJECT)
         maybe = pc.match_substring_regex(payloads, self._any_wrong)
         if pc.any(maybe).as_py():
             few = payloads.filter(maybe)
@@ -188,14 +189,14 @@ class JsonPayloads:
             NotDecoded: at least one payload is invalid; if there is only one, the message says why.
         """
         try:
-            if not pc.all(_are_objects(payloads)).as_py():
+            texts = _trimmed(payloads)
+            if not pc.all(_are_objects(texts)).as_py():
                 raise NotDecoded(_NO_OBJECT)
             small = next(filter(None, self._small(payloads)), None)
             if small:
                 raise NotDecoded(small)
-            texts = pc.ascii_trim_whitespace(payloads.cast(pa.string()))
             # each payload has at least one object, so equal counts mean exactly one each
-            lines = as_lines(texts)
+            lines = as_lines(texts.view(pa.binary()).cast(pa.string()))  # raises if one is not UTF-8
             block = max(len(lines) + 1, 1024)
             table = pyarrow.json.read_json(
                 pa.BufferReader(lines), pyarrow.json.ReadOptions(use_threads=False, block_size=block), self._options
@@ -247,9 +248,13 @@ def _converted(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return made
 
 
-def _are_objects(payloads: pa.Array) -> pa.Array:
-    """Return which payloads begin and end as an object does."""
-    texts = pc.ascii_trim_whitespace(payloads.view(pa.string()))  # valid or not, as only ASCII is looked at
+def _trimmed(payloads: pa.Array) -> pa.Array:
+    """Return payloads, which may not be valid texts, without white space around them."""
+    return pc.ascii_trim_whitespace(payloads.view(pa.string()))
+
+
+def _are_objects(texts: pa.Array) -> pa.Array:
+    """Return which texts begin and end as an object does."""
     return pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
 
 

@@ -43,6 +43,13 @@ def texts(value: str, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, [None, ends, pa.py_buffer(data * count)])
 
 
+def binaries(values: Sequence[bytes]) -> pa.Array:
+    """Return bytes as an array."""
+    ends = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(one) for one in values], out=ends[1:])
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
+
+
 def text(value: str) -> pa.Scalar:
     """Return one text."""
     return texts(value, 1)[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import cache
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import get_args
 
 import pyarrow as pa
@@ -63,24 +63,16 @@ class ResolvedTable:
         origin: the table's origin.
         place: the table.
         warnings: warnings for the user.
-        wanted: the columns of the caller's schema, for a table that exists; None if it gives none.
+        wanted: returns the columns that the caller's schema has, or the registry's now: events that a stream has got
+            since may have newer schemas. None for a new table, or if nothing gives any.
         schemas: returns the encodings of the events' group in a Schema Registry; None if they are decoded without one.
     """
 
     origin: Origin
     place: TablePlace
     warnings: tuple[str, ...]
-    wanted: Wanted | None = None
+    wanted: Callable[[], Wanted | None] = lambda: None
     schemas: Callable[[], SchemaGroup] | None = None
-
-    def wanted_now(self) -> Wanted | None:
-        """Return `wanted`, of a registry as it is now: events that a stream has got since may have newer schemas."""
-        if self.wanted is None or self.schemas is None:
-            return self.wanted
-        with suppress(Usage):
-            columns, avro, _, _ = columns_of(self.schemas())
-            return replace(self.wanted, columns=columns, avro=avro)
-        return self.wanted
 
 
 @contextmanager
@@ -154,44 +146,47 @@ def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTa
         options, warnings, schemas = _options(origin, found, archive.table, given)
     place = TablePlace(database, options, archive)
     if found is None:
-        return ResolvedTable(origin, place, tuple(warnings), None, schemas)
+        return ResolvedTable(origin, place, tuple(warnings), schemas=schemas)
     check_same(found, options, place.location)
     wanted = _wanted(found, given, schemas, warnings)
-    return ResolvedTable(origin, place, (*warnings, *_refused(place, wanted)), wanted, schemas)
+    return ResolvedTable(origin, place, tuple(warnings), wanted, schemas)
 
 
 def _wanted(
     found: TableOptions, given: DdlOptions, schemas: Callable[[], SchemaGroup] | None, warnings: list[str]
-) -> Wanted | None:
-    """Return the columns that the caller's schema or registry has, for a table that exists; None if there is none.
+) -> Callable[[], Wanted | None]:
+    """Return `ResolvedTable.wanted` of a table that exists.
 
     Raises:
         Usage: the schema is not valid, or columns are to be added without one.
     """
     change = given.columns if isinstance(given, HandoffOptions) else None
     if schemas is not None and isinstance(given, HandoffOptions):
-        registered = schemas()
-        try:
-            columns, avro, left_out, not_understood = columns_of(registered)
-        except Usage as error:  # what the table has goes on
-            warnings.append(str(error))
-            return None
-        warnings += (*not_understood, *left_out_warning(left_out))
-        return Wanted(columns, avro, adds=change != "keep", is_newest=given.registry is not None)
+        # asked when there is something to write: with nothing new, a handoff does without the registry
+        return partial(_registered, schemas, adds=change != "keep", is_newest=given.registry is not None)
     if given.columns_schema is None:
         if change == "add":
             todo = "Add --schema FILE with the new fields; columns are inferred only when a table is created."
             raise Usage("--columns add requires a schema", todo=todo)
-        return None
+        return lambda: None
     asked = given.model_copy(update={"message": found.message})
     columns, avro, _ = _columns(list, found.decode, found.framing, asked, warnings)
-    return Wanted(columns, avro, adds=change != "keep")
+    return lambda: Wanted(columns, avro, adds=change != "keep")
+
+
+def _registered(schemas: Callable[[], SchemaGroup], *, adds: bool, is_newest: bool) -> Wanted:
+    group = schemas()
+    try:
+        columns, avro, left_out, not_understood = columns_of(group)
+    except Usage as error:  # what the table has goes on
+        return Wanted((), "", adds=False, warnings=(str(error),))
+    return Wanted(columns, avro, adds, is_newest, (*not_understood, *left_out_warning(left_out)))
 
 
 def proposed_columns(resolved: ResolvedTable, plan: TablePlan) -> dict[str, str]:
     """Return the types of fields that a sample of a plan's JSON has, and the table no columns for."""
     begun = resolved.place.options
-    if resolved.wanted is not None or begun.decode != "json" or not plan.after:
+    if resolved.wanted() is not None or begun.decode != "json" or not plan.after:
         return {}
     try:
         inferred = infer_columns("json", sample_records(begun.framing, resolved.origin.sample(plan)))
@@ -201,16 +196,24 @@ def proposed_columns(resolved: ResolvedTable, plan: TablePlan) -> dict[str, str]
     return {column.field: column.type for column in inferred.columns if column.field not in held}
 
 
-def _refused(place: TablePlace, wanted: Wanted | None) -> Iterator[str]:
+def refused(resolved: ResolvedTable) -> Iterator[str]:
     """Yield a warning for each wanted column that the table will not have as the caller's schema has it.
 
     Raises:
         Usage: the table cannot grow by them.
+        RegistryFailed: the registry cannot be asked.
     """
+    place, wanted = resolved.place, resolved.wanted()
     if wanted is None:
         return
+    yield from wanted.warnings
     options = grown(options_after(place.archive, place.options, place.archive.newest()), wanted)
     parser_of(options)  # raises here rather than in a task
+    if options.reader and resolved.schemas is None:
+        yield (
+            "the schema lacks fields of the table, so it counts as an older one: defaults, aliases and symbols are "
+            "those of the newest one before"
+        )
     held = {column.field: column for column in options.columns}
     for column in wanted.columns:
         mine = held.get(column.field)
@@ -218,8 +221,8 @@ def _refused(place: TablePlace, wanted: Wanted | None) -> Iterator[str]:
             yield f"the field {column.field} gets no column, but stays in the payload (--columns keep)"
         elif not holds(arrow_type(mine.type), arrow_type(column.type)):
             yield (
-                f"the column {mine.column} stays {mine.type}, as no column becomes {column.type}: values that do not "
-                "fit stay in the payload, and _error names the field"
+                f"the column {mine.column} stays {mine.type[:100]}, as no column becomes {column.type[:100]}: values "
+                "that do not fit stay in the payload, and _error names the field"
             )
 
 

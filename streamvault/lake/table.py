@@ -391,19 +391,21 @@ class Wanted:
         avro: the payloads' schema from now on, as in `TableOptions`.
         adds: whether the table's columns grow by them.
         is_newest: whether a registry was asked, so that no schema of the table can be a newer one.
+        warnings: what gives no columns.
     """
 
     columns: tuple[TableColumn, ...]
     avro: str
     adds: bool
     is_newest: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
     """Return a table's options with what a caller wants: no column is dropped, renamed or narrowed, whoever is late.
 
     Raises:
-        Usage: columns of CSV, which are matched by position, have another order; or a type is too long for engines.
+        Usage: columns of CSV, which are matched by position, have another order.
     """
     if wanted is None:
         return options
@@ -431,8 +433,8 @@ def _grown_columns(held: tuple[TableColumn, ...], new: tuple[TableColumn, ...]) 
     found = []
     for column in held:
         kind = wider_type(arrow_type(column.type), arrow_type(types.pop(column.field, column.type)))
-        check_type(kind, field=column.field)
-        found.append(column.model_copy(update={"type": hive_type(kind)}))
+        is_too_long = bool(unfit(kind))  # for engines, by the members of several schemas
+        found.append(column if is_too_long else column.model_copy(update={"type": hive_type(kind)}))
     added = columns_for(types, taken=[column.column for column in held])
     return (*found, *(column.model_copy(update={"added": True}) for column in added))
 

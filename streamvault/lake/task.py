@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.lake.decoding import decoded_columns
-from streamvault.lake.payloads import integers
+from streamvault.lake.payloads import binaries, integers
 from streamvault.lake.read import batch_of, event_blocks
 from streamvault.lake.reports import ERROR
 from streamvault.lake.table import EVENT_TIME, GENERATION, GENERATION_DAY, TableOptions
@@ -291,7 +291,7 @@ def check_sample(options: TableOptions, payloads: Sequence[bytes], schemas: Sche
         Usage: every payload has values that do not fit the options. A schema of Avro or Protobuf is the records' own:
             with it, some fields of all events may have no value that query engines know.
     """
-    decoded = decoded_columns(options, pa.array(payloads, pa.binary()), schemas)
+    decoded = decoded_columns(options, binaries(payloads), schemas)
     reasons = decoded[ERROR]
     needed = [EVENT_TIME] if options.event_time else []
     all_null = [name for name, column in decoded.items() if column.null_count == len(column)]

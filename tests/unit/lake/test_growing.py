@@ -64,6 +64,17 @@ def test_column_only_grows_and_growing_again_changes_nothing(one: pa.DataType, o
     assert holds(found, other) or not holds(wider_type(other, one), one) or found != other
 
 
+def test_a_column_whose_type_would_be_too_long_for_engines_stays_and_stops_nothing() -> None:
+    def wide(letter: str) -> dict[str, str]:
+        return {"at": struct_of({f"{letter}{number:0100}": "int" for number in range(1000)}), "id": "int"}
+
+    begun = TableOptions(
+        scope="s", stream="t", table="t", kind="parquet", decode="json", target_size=1, columns=columns_for(wide("a"))
+    )
+    late = grown(begun, Wanted(columns_for(wide("b") | {"id": "bigint"}), "", adds=True))
+    assert [column.type for column in late.columns] == [wide("a")["at"], "bigint"]
+
+
 FIELD_TYPES: dict[str, tuple[Any, Any, st.SearchStrategy[Any]]] = {
     # the type in Avro, a default, and values
     "int": ("int", 7, st.integers(-(2**31), 2**31 - 1)),

@@ -806,6 +806,24 @@ def test_a_handoff_asks_for_each_encoding_once(tmp_path: Path) -> None:
         options = {"decode": "registry", "registry": server.url, "group": "group", "master": "inline"}
         write_table(f"{vault.root}/{archive_of(vault.root).stream}", format="parquet", **options)
         assert len(server.paths) == 6
+        write_table(f"{vault.root}/{archive_of(vault.root).stream}", **options)
+        assert server.paths == [], "nothing is new"
+
+
+def test_a_handoff_of_a_stream_with_nothing_new_does_without_the_registry(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(framed(0, gzip.compress(b"{}")))
+    options = {"decode": "registry", "group": "group", "master": "inline", "root": vault.root}
+    with Group(1) as server:
+        options["registry"] = server.url
+        write_table(vault.uri(), format="parquet", **options)
+    assert write_table(vault.uri(), **options).added == ()
+    vault.add(framed(0, gzip.compress(b"{}")))
+    with pytest.raises(RegistryFailed, match="the registry does not answer"):
+        write_table(vault.uri(), **options)
+    with Group(1) as server:
+        assert write_table(vault.uri(), **{**options, "registry": server.url}).added == (2,)
 
 
 def test_an_unfinished_export_without_schemas_is_not_continued_with_some(tmp_path: Path) -> None:
