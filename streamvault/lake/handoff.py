@@ -306,7 +306,7 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         if opened is not None:
             _compare(opened, place, todo)
         if options.dry_run:
-            report = _rehearsed(resolved)
+            report = _rehearsed(resolved, todo.first if todo else 0)
             return replace(report, proposed=proposed, warnings=(*report.warnings, *hints))
         done, start_seconds = HandoffTotals(), 0.0
         probed: tuple[str, ...] = ()
@@ -347,22 +347,24 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
     )
 
 
-def _rehearsed(resolved: ResolvedTable) -> HandoffReport:
-    plans = list(plans_of(resolved))
-    with resolved.origin.unless_archive_changed(plans[0].first if plans else 0):
-        tasks = [task for plan in plans for task in tasks_of(resolved, plan)]
-    read = [(part.layout, part.row) for task in tasks for planned in task.ranges for part in planned.parts]
-    return replace(
-        _report(
-            resolved,
-            [plan.manifest for plan in plans],
-            len(tasks),
-            plans[-1].options(resolved.place.options) if plans else None,
-        ),
-        events=sum(resolved.origin.events(plan) for plan in plans),
-        dry_run=True,
-        cost=cost_of_handoff(read, len(tasks)),
-    )
+def _rehearsed(resolved: ResolvedTable, first: int) -> HandoffReport:
+    """Return the report of what would be written; one generation's ranges are in memory at a time."""
+    begun, origin = resolved.place.options, resolved.origin
+    added: list[Manifest] = []
+    options, events, files = None, 0, 0
+
+    def planned() -> Iterator[list[tuple[str, ArchivedRange]]]:
+        nonlocal options, events, files
+        for plan in plans_of(resolved):
+            added.append(plan.manifest)
+            options, events = plan.options(begun), events + origin.events(plan)
+            for ranges in files_of(origin.ranges(plan), begun.target_size):
+                files += 1
+                yield [(part.layout, part.row) for one in ranges for part in one.parts]
+
+    with origin.unless_archive_changed(first):
+        cost = cost_of_handoff(planned())
+    return replace(_report(resolved, added, files, options), events=events, dry_run=True, cost=cost)
 
 
 def _proposed(resolved: ResolvedTable, todo: TablePlan | None) -> dict[str, str]:

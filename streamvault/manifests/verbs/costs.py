@@ -403,10 +403,17 @@ def cost_of_conversion(generations: Sequence[Sequence[tuple[str, ArchivedRange]]
     return found.cost(objects)
 
 
-def cost_of_handoff(rows: Iterable[tuple[str, ArchivedRange]], files: int) -> Cost:
-    """Return the cost of a handoff: reading as for an import, and the table's files, each looked up before its PUT."""
-    read = to_read_all((stored, row, row.end - row.start) for stored, row in rows)
-    return (read + Requests(puts=files + 3, gets=files)).cost(files)
+def cost_of_handoff(files: Iterable[Iterable[tuple[str, ArchivedRange]]]) -> Cost:
+    """Return the cost of a handoff: reading as for an import, and the table's files, each looked up before its PUT.
+
+    Args:
+        files: of each file, the layout and the row of each range that it is made of.
+    """
+    found, count = Requests(puts=3), 0
+    for rows in files:
+        count += 1
+        found += to_read_all((stored, row, row.end - row.start) for stored, row in rows) + Requests(puts=1, gets=1)
+    return found.cost(count)
 
 
 _STRAYS = Requests(lists=3)
