@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -69,9 +69,15 @@ class Served:
 
 @contextmanager
 def serving(
-    archive: str, *, generation: int | None = None, over: str = "", whole: bool = False, **options: Any
+    archive: str,
+    *,
+    generation: int | None = None,
+    over: str = "",
+    whole: bool = False,
+    beside: Mapping[StreamName, ServedArchive] | None = None,
+    **options: Any,
 ) -> Iterator[Served]:
-    """Serve an archive, and if one is given, the live stream after it."""
+    """Serve an archive, and if one is given, the live stream after it; others beside it are closed by the caller."""
     cache = BlockCache(LEAST_CACHE)
     found = ServedArchive(archive, cache, generation, whole=whole)
     try:
@@ -80,7 +86,7 @@ def serving(
                 address = LiveAddress.parse(over)
                 behind = cast("PravegaStore", stack.enter_context(address.store.open()))
                 options["live"] = LiveStream(address, behind, found, cache)
-            server = stack.enter_context(listening({found.name: found}, cache, every=0.05, **options))
+            server = stack.enter_context(listening({found.name: found, **(beside or {})}, cache, every=0.05, **options))
             address, _ = parse_stream(f"{server.uri}/{found.name}")
             with closing(Controller(PravegaSettings.from_environment(server.uri))) as controller:
                 endpoint = controller.endpoint(found.name, min(found.now.infos))

@@ -52,7 +52,8 @@ POLL_SECONDS = 0.5
 """How often to look for what other servers have appended to a state that a reader waits for."""
 
 POLL_THREADS = 32
-"""Segments of a live stream that are looked at at once, since readers wait at their ends."""
+"""Archives, and segments of a live stream at whose ends readers wait, that are looked at at once: threads of their own,
+so that no read waits for a store that does not answer."""
 
 
 async def _shared(coming: Future[R]) -> R:
@@ -110,7 +111,6 @@ class SegmentServer:
         self._state_threads = ThreadPoolExecutor(STATE_THREADS, thread_name_prefix="state")
         self._changes: WeakValueDictionary[str, Change] = WeakValueDictionary()
         self._fetching = asyncio.Semaphore(2 * cache.fetches)
-        self._looks = asyncio.Semaphore(THREADS // 2)  # so that readers never wait for all of them
         self._poll_threads = ThreadPoolExecutor(POLL_THREADS, thread_name_prefix="poll")
         self._refreshing: list[asyncio.Task[None]] = []
         self._under_way: dict[str, asyncio.Task[None]] = {}
@@ -310,14 +310,14 @@ class SegmentServer:
                 continue  # an embedded stream was deleted while all were listed
 
     async def _refresh_one(self, name: StreamName, archive: Served) -> None:
-        async with self._looks:
-            try:
-                if await self.in_thread((self._live or archive).refresh):
-                    self._changed_stream(name)
-            except NoSuchStream:
-                self._changed_stream(name)  # an embedded one, whose readers are told
-            except Exception:  # noqa: BLE001  (an error of ours: what was served goes on)
-                _log.exception("%s", archive.uri)
+        try:
+            look = (self._live or archive).refresh
+            if await asyncio.get_running_loop().run_in_executor(self._poll_threads, look):
+                self._changed_stream(name)
+        except NoSuchStream:
+            self._changed_stream(name)  # an embedded one, whose readers are told
+        except Exception:  # noqa: BLE001  (an error of ours: what was served goes on)
+            _log.exception("%s", archive.uri)
 
     def _changed_stream(self, name: StreamName) -> None:
         for each in [each for each in self._changes if each.startswith(f"{name}/")]:

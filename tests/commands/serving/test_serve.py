@@ -11,6 +11,7 @@ import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -22,6 +23,7 @@ from streamvault.manifests import index
 from streamvault.objectstore.store import InArchiveClass
 from streamvault.serving import archived, segments
 from streamvault.serving.access import Access
+from streamvault.serving.archived import ServedArchive
 from streamvault.serving.reports import ServeArguments, ServeReport
 from streamvault.serving.serve import serve_archives
 from streamvault.serving.server import Certificate
@@ -31,6 +33,7 @@ from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.wire import encode
 from streamvault.streamstore.store import ReaderGroup
 from streamvault.streamstore.uri import parse_stream
+from testkit.pravega_script import wait_for
 from testkit.servers.certificates import make_certificates
 from testkit.small_archives import (
     NAME,
@@ -179,6 +182,25 @@ def test_a_waiting_reader_gets_what_a_new_generation_adds(small: Vault) -> None:
         assert isinstance(at_end, wire.SegmentRead)
         assert (at_end.end_of_segment, at_end.data) == (True, b"")
         assert served.store.describe(NAME).sealed
+
+
+def test_archives_that_do_not_answer_delay_no_other(small: Vault) -> None:
+    answers, stuck = threading.Event(), Mock(spec=ServedArchive)
+    stuck.refresh.side_effect = lambda: not answers.wait(60)
+    others = {StreamName("stuck", str(number)): stuck for number in range(2 * segments.THREADS)}
+    with serving(small.archive, beside=others) as served:
+        try:
+            end = served.store.describe(NAME).tail.offsets[SEGMENT]
+            connection = served.connect()
+            connection.send(encode(wire.ReadSegment(f"{NAME}/{SEGMENT}", end, 100, "", 7)))
+            assert served.ask(wire.GetStreamSegmentInfo(8, f"{NAME}/{SEGMENT}", ""))
+            assert wait_for(lambda: stuck.refresh.call_count == len(others))
+            small.export("chunks")
+            answer = connection.receive()
+            assert isinstance(answer, wire.SegmentRead)
+            assert answer.data[8:] == b"three"
+        finally:
+            answers.set()
 
 
 def test_generations_are_merged_and_expire_while_they_are_read(three: Vault) -> None:
