@@ -181,6 +181,8 @@ class ClientConnection:
         parts.clear()  # so that what waits is in memory once, and no block is
         try:
             for at in range(0, len(data), PIECE_BYTES):
+                if self._writer.transport.is_closing():  # asyncio would take what nobody gets, and log that
+                    raise ConnectionError
                 async with asyncio.timeout(SLOW_SECONDS):
                     self._writer.write(data[at : at + PIECE_BYTES])
                     await self._writer.drain()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import resource
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -19,8 +21,14 @@ from streamvault.serving.figures import ServerFigures
 from streamvault.serving.live import LiveAddress, LiveStream
 from streamvault.serving.reports import ServeArguments, ServeReport
 from streamvault.serving.root import open_groups
+from streamvault.serving.segments import MOST_CONNECTIONS
 from streamvault.serving.server import Certificate, listening
 from streamvault.streamstore.pravega.store import PravegaStore
+
+_log = logging.getLogger(__name__)
+
+OPEN_FILES = 2 * MOST_CONNECTIONS + 500
+"""Files that may have to be open at once: each client has a connection to the controller, too."""
 
 LOOK_SECONDS = 0.2
 """How often to look whether the server was interrupted."""
@@ -73,6 +81,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
     if options.login is not None and ":" not in login:
         raise Usage("the file has no USER:PASSWORD", where=f"--login {options.login}")
     give_back_large_buffers()  # before there are threads, which get heaps of their own
+    _allow_files()
     with ExitStack() as stack:
         cache = BlockCache(options.cache)
         stack.callback(cache.close)
@@ -110,6 +119,19 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
             ranges_read=sum(one.learned for one in found),
             request_counts=dict(sorted(server.segments.counts.items())),
         )
+
+
+def _allow_files() -> None:
+    """Raise the limit of open files, as far as allowed: one of 1,024 is usual, and each client has two connections."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(OPEN_FILES, most) if most >= 0 else OPEN_FILES  # negative: any number
+    if 0 <= now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+    if wanted < OPEN_FILES:
+        what = (
+            "only %d files may be open, too few for %d connections of clients: raise the hard limit (ulimit -Hn) to %d"
+        )
+        _log.warning(what, wanted, MOST_CONNECTIONS, OPEN_FILES)
 
 
 def _wait(seconds: float | None) -> None:

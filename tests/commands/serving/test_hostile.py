@@ -172,6 +172,22 @@ def test_a_slow_client_has_its_time_for_each_piece(served: Served, monkeypatch: 
     assert limits.count(59.0) >= len(written)
 
 
+def test_nothing_is_written_for_a_client_that_is_gone(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asyncio would log each piece of the rest."""
+    written: list[int] = []
+
+    async def gone(writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    with served.greeted() as client:
+        monkeypatch.setattr(asyncio.StreamWriter, "write", lambda _, data: written.append(len(data)))
+        monkeypatch.setattr(asyncio.StreamWriter, "drain", gone)
+        client.sendall(encode(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 1)))
+        assert is_closed(client)
+        assert wait_for(lambda: not served.segments.connections)
+    assert len(written) == 1
+
+
 def test_what_is_no_message_is_refused_in_one_line(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     with grpc.insecure_channel(served.uri.removeprefix("pravega://")) as channel:
         call = channel.unary_unary("/io.pravega.controller.stream.api.grpc.v1.ControllerService/listScopes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -29,6 +30,7 @@ from streamvault.serving.archived import ServedArchive
 from streamvault.serving.cache import LEAST_CACHE
 from streamvault.serving.figures import METRICS, ServerFigures
 from streamvault.serving.segments import REFUSALS, SegmentServer
+from streamvault.serving.serve import OPEN_FILES, serve_archives
 from streamvault.streamstore.errors import RequestFailed
 from streamvault.streamstore.model import SegmentId
 from streamvault.streamstore.pravega import wire
@@ -229,6 +231,31 @@ def test_a_process_that_is_told_to_stop_ends_well(on_disk: Vault) -> None:
             assert run.wait(20) == 0
         finally:
             run.kill()
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised"),
+    [
+        ((1024, 1 << 19), (OPEN_FILES, 1 << 19)),
+        ((1024, -1), (OPEN_FILES, -1)),
+        ((1024, 2048), (2048, 2048)),
+        ((OPEN_FILES, OPEN_FILES), None),
+        ((-1, -1), None),
+    ],
+)
+def test_a_server_may_open_a_file_for_each_connection(
+    limits: tuple[int, int],
+    raised: tuple[int, int] | None,
+    small: Vault,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: given.append(both))
+    serve_archives([small.archive], listen="0", lasting=0.01)
+    assert given == ([] if raised is None else [raised])
+    assert ("only 2048 files may be open" in caplog.text) == (limits[1] == 2048)
 
 
 @pytest.mark.parametrize("ends", [True, False])
