@@ -51,6 +51,9 @@ _LOGICAL = {
 }
 """Logical types with a column type of their own; values of others are what they are without it (times are numbers)."""
 
+_PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_COMPLEX = ("record", "error", "array", "map", "enum", "fixed")
+
 _SINGLE, _FILE, _RECORD_AT = b"\xc3\x01", b"Obj\x01", 10
 """What a record with its schema's fingerprint begins with, and an Avro file; where the record follows the former."""
 
@@ -206,23 +209,35 @@ def _check_expanded(schema: Any) -> Any:
         Usage: it has too many types, as each name stands for all of one; arrays of values that take no bytes; or
             aliases that are not names.
     """
-    left, number = [schema], 0
-    while left:
-        one, number = left.pop(), number + 1
-        if number > _MOST_TYPES:
+    for number, one in enumerate(_types_in(schema)):
+        if number >= _MOST_TYPES:
             raise Usage(f"the Avro schema has more than {_MOST_TYPES:,} types when its names are replaced by them")
-        if isinstance(one, list):
-            left += one
-        elif isinstance(one, dict):
-            fields = one.get("fields", ())
-            for aliases in (named.get("aliases", []) for named in (one, *fields)):  # which the library does not check
+        if isinstance(one, dict):
+            for aliases in (named.get("aliases", []) for named in (one, *one.get("fields", ()))):
                 if not isinstance(aliases, list) or not all(isinstance(each, str) for each in aliases):
                     raise Usage("not an Avro schema", where=f"aliases: {aliases!r}"[:200])
-            left += [field["type"] for field in fields]
-            left += [one[name] for name in ("type", "items", "values") if name in one]
             if one["type"] == "array" and _is_empty(one["items"]):
                 raise Usage("a column cannot hold an Avro array of values without bytes", where=str(one["items"])[:100])
     return schema
+
+
+def _types_in(schema: Any) -> Iterator[Any]:
+    """Yield a type and all types in it; of recursive ones, the name."""
+    left = [schema]
+    while left:
+        one = left.pop()
+        yield one
+        if isinstance(one, list):
+            left += one
+        elif isinstance(one, dict):
+            left += [field["type"] for field in one.get("fields", ())]
+            left += [one[name] for name in ("items", "values") if name in one]
+            left += [] if one["type"] in _COMPLEX else [one["type"]]
+
+
+def _is_recursive(schema: Any) -> bool:
+    """Return whether a type in an expanded schema contains itself."""
+    return any(isinstance(one, str) and one not in _PRIMITIVE for one in _types_in(schema))
 
 
 def _is_empty(schema: Any) -> bool:
@@ -322,6 +337,7 @@ class AvroPayloads:
     ) -> None:
         self._schema, self._padded = _parsed(schema), padded
         own = _parsed(schema, expand=True)
+        self._read = _reader(is_recursive=_is_recursive(own))
         other = _parsed(reader, expand=True) if reader else own
         for record in (own, other):
             _fields_of(record, lenient=True)  # raises if it is none
@@ -349,19 +365,19 @@ class AvroPayloads:
         reasons = pa.array(texts, pa.string())
         columns = []
         for name, (source, resolved), reading in self._columns:
-            values: list[Any] = []
-            whys: list[str | None] = [None] * len(records)
-            for row, record in enumerate(records):
-                value = None if record is None or source is None else record[source]
-                try:
-                    values.append(None if record is None else resolved.of(value))
-                except ValueError as error:
-                    values.append(None)
-                    whys[row] = f"{name}: {error}"
+            values: list[Any] = [None if record is None or source is None else record[source] for record in records]
+            if resolved.convert is not None:
+                whys: list[str | None] = [None] * len(records)
+                for row, record in enumerate(records):
+                    try:
+                        values[row] = None if record is None else resolved.convert(values[row])
+                    except ValueError as error:
+                        values[row], whys[row] = None, f"{name}: {error}"
+                reasons = joined(reasons, pa.array(whys, pa.string()))
             made, wrong = _column(values, reading)
             columns.append(made)
-            reasons = joined(reasons, pa.array(whys, pa.string()))
-            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, reading.kind))
+            if any(wrong):
+                reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, reading.kind))
         return Parsed(columns, reasons)
 
     def _record(self, payload: bytes) -> Mapping[str, Any]:
@@ -370,11 +386,9 @@ class AvroPayloads:
         Raises:
             NotDecoded: it is not a record of the schema.
         """
-        import fastavro  # noqa: PLC0415  (an extra)
-
         source = io.BytesIO(payload)
         try:
-            record = fastavro.schemaless_reader(source, self._schema, None)
+            record = self._read(source, self._schema)
         except Exception as error:  # noqa: BLE001  (its errors have no common base class)
             raise NotDecoded(f"not an Avro record of this schema: {type(error).__name__} {error}") from None
         left = payload[source.tell() :]
@@ -383,6 +397,17 @@ class AvroPayloads:
         if not isinstance(record, dict):
             raise NotDecoded("not an Avro record")
         return record
+
+
+def _reader(*, is_recursive: bool) -> Callable[[io.BytesIO, Any], Any]:
+    """Return the library's function that reads a record.
+
+    Its compiled one ends the process at some thousand records inside one another. In the other, Python limits them.
+    """
+    import fastavro  # noqa: PLC0415  (an extra)
+    import fastavro._read_py  # noqa: PLC0415
+
+    return fastavro._read_py.schemaless_reader if is_recursive else fastavro.schemaless_reader  # noqa: SLF001
 
 
 class FramedAvro(AvroPayloads):

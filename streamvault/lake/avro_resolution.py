@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamvault.common.errors import Usage
 from streamvault.lake.payloads import NotDecoded
 
 Convert = Callable[[Any], Any]
@@ -63,11 +62,7 @@ def alone(schema: Any) -> dict[str, Any]:
 
 
 def resolved_fields(written: dict[str, Any], reader: dict[str, Any]) -> dict[str, ResolvedField]:
-    """Return the fields of two records: those of the reader, and those that only the writer has.
-
-    Raises:
-        Usage: a default is not of its field's type.
-    """
+    """Return the fields of two records: those of the reader, and those that only the writer has."""
     ours = {field["name"]: field["type"] for field in written["fields"]}
     is_same = _is_named(written, reader)
     found: dict[str, ResolvedField] = {}
@@ -81,11 +76,7 @@ def resolved_fields(written: dict[str, Any], reader: dict[str, Any]) -> dict[str
 
 
 def resolve(written: Any, reader: Any) -> Resolved:  # noqa: PLR0911  (one for each kind of type)
-    """Return how values of one type become those of another one.
-
-    Raises:
-        Usage: as `resolved_fields`.
-    """
+    """Return how values of one type become those of another one."""
     writer, other = alone(written), alone(reader)
     if isinstance(writer["type"], list):
         return _of_union(writer["type"], other)
@@ -135,7 +126,7 @@ def _defaulted(field: dict[str, Any]) -> Resolved:
     try:
         value = _default(field["type"], field["default"])
     except (AttributeError, TypeError, ValueError, LookupError):
-        raise Usage("not an Avro schema", where=f"the default of {field['name']} is not of its type") from None
+        return _refused(field["type"], f"the event has no {field['name']}, whose default is not of its type")
     return Resolved(field["type"], lambda _: value)
 
 

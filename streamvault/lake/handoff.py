@@ -33,7 +33,7 @@ from streamvault.lake.plan import (
 )
 from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
 from streamvault.lake.resolve import ResolvedTable, proposed_columns, refused, resolved_table
-from streamvault.lake.table import TableOptions, grown
+from streamvault.lake.table import TableOptions, check_current, grown
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.manifests.archive import Archive
@@ -144,6 +144,7 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
             # after a plan was given up, read everything before recording the next: else each attempt adds a generation
             proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
             plan = fix_plan(table, proved)
+            check_current(table, resolved.place.options)
             origin.check(plan, table.uri)
         published = _finish(resolved, plan, done, runner, progress)
 
@@ -167,6 +168,7 @@ def _finish(
             raise _gave_up(table, plan) from None
         raise
     manifest = finished(plan, rows, table.uri)
+    check_current(table, resolved.place.options)
     if end_plan(table, plan.after, given_up=False):
         raise _gave_up(table, plan)
     if plan.first > 1 and not plan.after:  # the archive's first generations have expired
@@ -207,6 +209,7 @@ def _gave_up(table: Archive, plan: TablePlan) -> Overtaken:
 
 def _blank(resolved: ResolvedTable, plan: TablePlan) -> None:
     """Write files without rows in place of a plan's files, none of which belongs to the published generation."""
+    check_current(resolved.place.archive, resolved.place.options)
     with suppress(AccessDenied):
         for task in tasks_of(resolved, plan):
             blank_file(task)

@@ -11,7 +11,7 @@ from streamvault.common.errors import Conflict, Damaged
 from streamvault.lake.plan import TablePlan, files_of, find_plan, options_after, published_plan
 from streamvault.lake.table import TableOptions, find_options, fix_options
 from streamvault.layouts.isolated import NotDecodable
-from streamvault.layouts.keys import PlaceAddress, table_data, table_file_key, table_files
+from streamvault.layouts.keys import PlaceAddress, parse_table_file, table_data, table_file_key, table_files
 from streamvault.layouts.table import NotDescribed, read_facts
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import Generation
@@ -68,15 +68,18 @@ class TablePlace:
 
         Raises:
             Damaged: a file is missing in the table's folder.
+            Conflict: there is another one, whose rows queries of the folder would see.
         """
         archive, manifest = self.archive, generation.manifest
         plan = published_plan(archive, manifest)
         begins = {segment: [row.start for row in rows] for segment, rows in generation.rows.items()}
-        keys = [
-            table_file_key(plan.generation, ranges[0].segment, ranges[0].start, plan.file_id)
+        planned = {
+            table_file_key(plan.generation, ranges[0].segment, ranges[0].start, plan.file_id): any(
+                _has_any(begins.get(one.segment, ()), one.start, one.end) for one in ranges
+            )
             for ranges in files_of(plan.planned(), self.options.target_size)
-            if any(_has_any(begins.get(one.segment, ()), one.start, one.end) for one in ranges)
-        ]
+        }
+        keys = [key for key, has_rows in planned.items() if has_rows]
         folder = self.folder.prefix
         files = archive.store.list(folder + table_files(manifest.generation)) if keys else ()
         there = {found.key for found in files}
@@ -87,6 +90,12 @@ class TablePlace:
                 where=f"{self.location}/{gone}",
                 todo="Create another table (--table NAME).",
             )
+        for key in sorted(key.removeprefix(folder) for key in there):
+            found = parse_table_file(key)
+            if found is not None and found.file_id == plan.file_id and key not in planned:
+                what = f"generation {manifest.generation} has a file that it was not planned with"
+                todo = "A run for a table that was removed wrote it; create another table (--table NAME)."
+                raise Conflict(what, where=f"{self.location}/{key}", todo=todo)
         return [f"{self.location}/{key}" for key in keys]
 
     def check_readable(self, files: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -59,10 +59,26 @@ def columns_of(group: SchemaGroup) -> tuple[tuple[TableColumn, ...], str, tuple[
     if not fields:
         where = "; ".join((group.group, *list(warnings.values())[:1]))
         raise Usage("the group's schemas have no field with a column", where=where, todo="Omit --decode.")
-    readers = {name: json.loads(_schema_of(one)) for name, one in newest.items() if one.format == "Avro"}
-    readers |= {name: one.data for name, one in newest.items() if one.format == "Protobuf"}
+    readers = {name: _reader(one) for name, one in newest.items() if one.format != "Json"}
     left_out = tuple(field for field in types if field not in fields)
     return columns_for(fields), json.dumps(readers) if readers else "", left_out, tuple(warnings.values())
+
+
+def _reader(entry: SchemaEntry) -> Any:
+    """Return a schema as a table's options have it: Avro as JSON, Protobuf in base64."""
+    return json.loads(_schema_of(entry)) if entry.format == "Avro" else entry.data
+
+
+def knows(group: SchemaGroup, readers: str) -> bool:
+    """Return whether a group has all schemas that a table reads with (`TableOptions.avro`), so that its are no older.
+
+    An archive may have noted a group as it was before the table asked the registry.
+    """
+    known = set[tuple[str, str]]()
+    for one in group.entries:
+        with suppress(Usage), _registered():
+            known.add((one.type, str(_reader(one))))
+    return {(name, str(one)) for name, one in json.loads(readers or "{}").items()} <= known
 
 
 @contextmanager

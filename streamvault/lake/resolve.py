@@ -21,7 +21,7 @@ from streamvault.lake.location import TablePlace
 from streamvault.lake.origins import ArchiveOrigin, StreamOrigin
 from streamvault.lake.plan import Origin, TablePlan, is_empty, options_after
 from streamvault.lake.protobuf_payloads import declared_schema, protobuf_types
-from streamvault.lake.registry import columns_of, left_out_warning
+from streamvault.lake.registry import columns_of, knows, left_out_warning
 from streamvault.lake.reports import DdlOptions, Decode, Framing, HandoffOptions
 from streamvault.lake.table import (
     TableColumn,
@@ -115,12 +115,12 @@ def _first_needed(table: Archive, given: DdlOptions) -> int:
     """Return the first original generation of the archive that a handoff or its statements look at; 0 for all.
 
     That is the table's newest, which must be the archive's; the one before it if its files may have to be made blank.
-    The objects of all are behind a raw table, and any may have noted schemas.
+    The objects of all are behind a raw table. The newest has noted the schemas of all.
     """
-    if given.raw or given.decode == "registry":
+    if given.raw:
         return 0
     options, last = find_options(table), table.newest()
-    if options is None or last is None or options.decode == "registry":
+    if options is None or last is None:
         return 0
     return last.first if is_empty(last) else last.generation
 
@@ -163,7 +163,7 @@ def _wanted(
     change = given.columns if isinstance(given, HandoffOptions) else None
     if schemas is not None and isinstance(given, HandoffOptions):
         # asked when there is something to write: with nothing new, a handoff does without the registry
-        return partial(_registered, schemas, adds=change != "keep", is_newest=given.registry is not None)
+        return partial(_of_registry, schemas, adds=change != "keep", is_asked=given.registry is not None)
     if given.columns_schema is None:
         if change == "add":
             todo = "Add --schema FILE with the new fields; columns are inferred only when a table is created."
@@ -174,13 +174,15 @@ def _wanted(
     return lambda: Wanted(columns, avro, adds=change != "keep")
 
 
-def _registered(schemas: Callable[[], SchemaGroup], *, adds: bool, is_newest: bool) -> Wanted:
+def _of_registry(schemas: Callable[[], SchemaGroup], *, adds: bool, is_asked: bool) -> Wanted:
     group = schemas()
     try:
         columns, avro, left_out, not_understood = columns_of(group)
     except Usage as error:  # what the table has goes on
         return Wanted((), "", adds=False, warnings=(str(error),))
-    return Wanted(columns, avro, adds, is_newest, (*not_understood, *left_out_warning(left_out)))
+    known = partial(knows, group)  # what an archive has noted may be older than what a run has asked a registry for
+    warnings = (*not_understood, *left_out_warning(left_out))
+    return Wanted(columns, avro, adds, (lambda _: True) if is_asked else known, warnings)
 
 
 def proposed_columns(resolved: ResolvedTable, plan: TablePlan) -> dict[str, str]:

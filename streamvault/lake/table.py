@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -390,14 +390,14 @@ class Wanted:
         columns: the columns.
         avro: the payloads' schema from now on, as in `TableOptions`.
         adds: whether the table's columns grow by them.
-        is_newest: whether a registry was asked, so that no schema of the table can be a newer one.
+        knows: whether these are newer than the schemas that a table reads with, given as in `TableOptions`.
         warnings: what gives no columns.
     """
 
     columns: tuple[TableColumn, ...]
     avro: str
     adds: bool
-    is_newest: bool = False
+    knows: Callable[[str], bool] = lambda _: False
     warnings: tuple[str, ...] = ()
 
 
@@ -415,12 +415,11 @@ def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
         raise Usage("the schema's fields are not those of the table, which CSV has in this order", todo=todo)
     columns = _grown_columns(options.columns, wanted.columns) if wanted.adds else options.columns
     before = options.reader or options.avro
-    # A newer schema may differ in what is no column: an enum's symbols, defaults, aliases. A caller's file may be an
-    # old one, which lacks columns, and so may what an archive has noted; a registry tells its newest schema, of which a
-    # field may have been removed.
+    # A newer schema may differ in what is no column: an enum's symbols, defaults, aliases, or in a field that was
+    # removed. A caller's file that lacks columns may be an old one.
     kinds = {column.field: arrow_type(column.type) for column in wanted.columns}
     has_all = all(one.field in kinds and holds(kinds[one.field], arrow_type(one.type)) for one in options.columns)
-    is_newer = wanted.is_newest or has_all or columns != options.columns
+    is_newer = wanted.knows(before) or has_all or columns != options.columns
     first, reader = (before, wanted.avro) if is_newer else (wanted.avro, before)
     if options.decode == "registry" and first and reader:  # of types that one of them lacks, the other's
         reader = json.dumps({**json.loads(first), **json.loads(reader)})
@@ -458,6 +457,16 @@ def fix_options(table: Archive, options: TableOptions) -> None:
     key = table.prefix + table_options_key()
     if decide_file(table.store, key, options)[0] != options:
         raise Overtaken("another run has begun this table in the meantime", where=table.place.at(key))
+
+
+def check_current(table: Archive, begun: TableOptions) -> None:
+    """Check that a table is still the one that a run works on: it may have been removed and made anew meanwhile.
+
+    Raises:
+        Overtaken: it is not.
+    """
+    if find_options(table) != begun:
+        raise Overtaken("the table was removed in the meantime, or made anew with other options", where=table.uri)
 
 
 def check_same(found: TableOptions, ours: TableOptions, where: str) -> None:

@@ -275,7 +275,13 @@ class Encodings:
             RegistryFailed: as `RegistryGroup.noted`.
         """
         if self.registry is not None:
-            return self.registry.noted(self.noted)
+            try:
+                return self.registry.noted(self.noted)
+            except RegistryFailed as error:
+                if self.noted is None:
+                    raise
+                todo = f"{error.todo} Without its URL, what the archive has noted is used.".lstrip()
+                raise RegistryFailed(error.what, where=error.where, todo=todo) from None
         if self.noted is None:
             todo = "Give the registry's URL, or note the schemas in the archive (export --schemas URL)."
             raise Usage("nothing says how the events are encoded", where=self.group, todo=todo)

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -21,7 +21,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import streamvault.lake.handoff
 from streamvault import compact_archive, export_stream, import_stream, rotate_stream, write_table
-from streamvault.common.errors import Conflict, Failed, Problem
+from streamvault.common.errors import Conflict, Failed, Overtaken, Problem
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import table_end_key
@@ -263,6 +263,32 @@ def test_run_does_not_publish_what_another_gave_up(tmp_path: Path) -> None:
         from_stream(vault)
     assert table_of(vault).generations() == []
     from_stream(vault)
+    assert is_whole(vault)
+
+
+@pytest.mark.parametrize("moment", ["fix_plan", "finished", "_blank"])
+def test_a_run_whose_table_was_made_anew_meanwhile_goes_no_further(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault, step, act = make(tmp_path), getattr(streamvault.lake.handoff, moment), iter([True])
+
+    def made_anew(*given: Any) -> Any:
+        found = step(*given) if moment == "finished" else None
+        if next(act, False):
+            store = objects_of(vault.root)
+            store.delete([one.key for one in store.list(f"{NAME}/")])
+            killed = patch.object(streamvault.lake.handoff, "_write", side_effect=Killed)
+            with killed if moment == "fix_plan" else nullcontext(), writing(write_file), suppress(Killed):
+                from_stream(vault, target_size=10**6)
+        return step(*given) if found is None else found
+
+    monkeypatch.setattr(streamvault.lake.handoff, moment, made_anew)
+    removed = pytest.raises(Overtaken, match="the table was removed in the meantime")
+    with writing(spoiled if moment == "_blank" else write_file), removed:
+        from_stream(vault)
+    if moment == "fix_plan":
+        assert not list(table_keys(vault.root))
+        from_stream(vault, target_size=10**6)
     assert is_whole(vault)
 
 

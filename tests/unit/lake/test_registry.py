@@ -8,8 +8,11 @@ import io
 import json
 import socket
 import struct
+from concurrent.futures import ProcessPoolExecutor
 from datetime import datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -30,7 +33,7 @@ from streamvault.lake.avro import AvroPayloads
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.origins import StreamOrigin
 from streamvault.lake.protobuf_payloads import protobuf_types
-from streamvault.lake.registry import RegisteredPayloads, Undecodable, columns_of
+from streamvault.lake.registry import RegisteredPayloads, Undecodable, columns_of, knows
 from streamvault.lake.table import TableOptions, Wanted, grown, hive_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup, SchemaVersion
 from streamvault.objectstore.uri import RootAddress
@@ -223,7 +226,27 @@ def test_an_array_of_values_without_bytes_is_not_read_either_behind_a_recursive_
 def test_a_default_that_is_not_of_its_type_is_a_reason(kind: Any) -> None:
     reader = record(("id", "int"), ("more", kind, "€" if kind == "bytes" else {"b": 5}))
     [row] = decoded(avro(reader), (avro(OLD),), framed(0, b"\x02"))
-    assert row["_error"] == "not an Avro schema: the default of more is not of its type"
+    assert row["_error"] == "more: the event has no more, whose default is not of its type"
+    assert (row["id"], row["more"]) == (1, None)
+
+
+def test_records_inside_one_another_without_an_end_have_a_reason() -> None:
+    """The compiled reader of the library ends the process at some thousand of them."""
+    kinds: list[tuple[Any, bytes, bytes]] = [
+        (["null", "Node"], b"\x02", b""),
+        ({"type": "array", "items": "Node"}, b"\x02", b"\x00"),
+        ({"type": "map", "values": "Node"}, b"\x02\x00", b"\x00"),
+    ]
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        for inner, begin, end in kinds:
+            schema = avro(record(("id", "int"), ("next", inner), name="Node"))
+            few, many = (framed(0, (b"\x02" + begin) * many + b"\x02\x00" + end * many) for many in (3, 100_000))
+            rows = process.submit(decoded, schema, (schema,), few, many, few).result()
+            assert [row["id"] for row in rows] == [1, None, 1]
+            assert [row["_error"] and "RecursionError" in row["_error"] for row in rows] == [None, True, None]
+        endless = avro(record(("next", "Node"), name="Node"))
+        [row] = process.submit(decoded, avro(OLD), (endless,), framed(0, b"\x02")).result()
+        assert "RecursionError" in row["_error"]
 
 
 def test_a_compressed_record_is_not_larger_than_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,13 +331,18 @@ def symbols(*names: str) -> tuple[str, Any]:
 def test_a_newer_schema_is_read_with_also_if_it_has_no_new_column(adds: bool) -> None:
     begun = begun_with(record(symbols("A", "B")))
     newest = columns_of(group(avro(record(symbols("A", "B", "C")))))[:2]
-    late = grown(begun, Wanted(*newest, adds=adds, is_newest=True))
+    late = grown(begun, Wanted(*newest, adds=adds, knows=lambda _: True))
     assert late.columns == begun.columns
     assert json.loads(late.reader or late.avro) == json.loads(newest[1])
     without = columns_of(group(avro(record(("other", "int")))))[:2]
     noted = grown(late, Wanted(*without, adds=False))
     assert json.loads(noted.reader or noted.avro) == json.loads(newest[1]), "an archive may have noted older ones only"
-    later = grown(late, Wanted(*without, adds=False, is_newest=True))
+    both = group(avro(record(symbols("A", "B"))), avro(record(("other", "int"))), avro(record(symbols("A", "B", "C"))))
+    older = both.model_copy(update={"entries": both.entries[:2]})
+    for noted_by, is_newer in ((both, True), (older, False)):
+        found = grown(late, Wanted(*without, adds=False, knows=partial(knows, noted_by)))
+        assert (json.loads(found.reader or found.avro) == json.loads(without[1])) == is_newer
+    later = grown(late, Wanted(*without, adds=False, knows=lambda _: True))
     assert json.loads(later.reader or later.avro) == json.loads(without[1]), "a field was removed"
     named = late.model_copy(update={"decode": "avro"})
     kept = grown(named, Wanted(*without, adds=False))
@@ -808,6 +836,15 @@ def test_a_handoff_asks_for_each_encoding_once(tmp_path: Path) -> None:
         assert len(server.paths) == 6
         write_table(f"{vault.root}/{archive_of(vault.root).stream}", **options)
         assert server.paths == [], "nothing is new"
+        vault.add(framed(0, gzip.compress(b"{}")))
+        export(vault, server)
+        vault.add(framed(0, gzip.compress(b"{}")))
+        export(vault)
+    with pytest.raises(RegistryFailed, match="the registry does not answer") as caught:
+        write_table(f"{vault.root}/{archive_of(vault.root).stream}", **options)
+    assert "Without its URL, what the archive has noted is used." in caught.value.todo
+    del options["registry"]
+    assert write_table(f"{vault.root}/{archive_of(vault.root).stream}", **options).undecoded == 0
 
 
 def test_a_handoff_of_a_stream_with_nothing_new_does_without_the_registry(tmp_path: Path) -> None:
@@ -820,8 +857,9 @@ def test_a_handoff_of_a_stream_with_nothing_new_does_without_the_registry(tmp_pa
         write_table(vault.uri(), format="parquet", **options)
     assert write_table(vault.uri(), **options).added == ()
     vault.add(framed(0, gzip.compress(b"{}")))
-    with pytest.raises(RegistryFailed, match="the registry does not answer"):
+    with pytest.raises(RegistryFailed, match="the registry does not answer") as caught:
         write_table(vault.uri(), **options)
+    assert "noted" not in caught.value.todo
     with Group(1) as server:
         assert write_table(vault.uri(), **{**options, "registry": server.url}).added == (2,)
 
