@@ -5,16 +5,19 @@ A page of a listing has a few keys here, so that one sees a command that lists a
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from streamvault import (
     compact_archive,
+    export_stream,
     get_event,
     list_archives,
     read_archive,
@@ -22,7 +25,9 @@ from streamvault import (
     show_status,
     write_table,
 )
+from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
 from streamvault.manifests.verbs.costs import Requests
+from streamvault.sources.schemas import RegistryGroup
 from testkit.small_archives import RANGE_SIZE, Vault, a_root, contents, objects_of
 from tests import metered
 from tests.counting import counted
@@ -95,6 +100,18 @@ def status(vault: Vault) -> None:
     assert found.events == len(vault.events())
 
 
+def hand_off_noted(vault: Vault) -> None:
+    """A table of the schemas that the newest generation has noted."""
+    data = base64.b64encode(b'{"properties": {"id": {"type": "integer"}}}').decode()
+    entry = SchemaEntry(encoding=0, type="x", format="Json", version=0, data=data, codec="")
+    with patch.object(RegistryGroup, "find", return_value=SchemaGroup(group="g", entries=(entry,))):
+        export_stream(
+            vault.uri(), vault.root, layout="chunks", range_size=RANGE_SIZE, schemas="http://g", master="inline"
+        )
+    with patch("streamvault.lake.resolve.check_sample"):  # the events have other encodings
+        hand_off(vault, decode="registry")
+
+
 hand_off_each = partial(hand_off, target_size=1)
 """Each generation in a file of its own."""
 
@@ -133,6 +150,7 @@ CASES = {
     # each publication lists what the table has
     "first handoff of large generations": Case(hand_off_each, Requests(puts=5, gets=8, lists=2), listings=0, page=1000),
     "handoff again": Case(hand_off, Requests(), listings=3, before=hand_off),
+    "handoff by noted schemas again": Case(hand_off, Requests(), listings=5, before=hand_off_noted),
     "handoff of large generations again": Case(hand_off_each, Requests(), listings=5, before=hand_off_each),
 }
 

@@ -18,6 +18,7 @@ from streamvault.lake import handoff
 from streamvault.lake.catalogs import CatalogFailed
 from streamvault.lake.catalogs.registration import Registration, plain_address
 from streamvault.lake.reports import HandoffReport
+from streamvault.layouts.keys import parse_table_file, table_file_key
 from testkit.killed import before_call
 from testkit.lakes import PREFIX
 from testkit.small_archives import Vault, a_vault, contents, objects_of
@@ -51,6 +52,18 @@ def test_second_registration_is_refused_before_anything_is_written(vault: Vault,
     assert "table" in refused.value.todo
     assert contents(vault.root) == before
     assert hand_off(vault).registered == (2,)
+
+
+def test_generation_with_a_file_that_it_was_not_planned_with_is_not_registered(vault: Vault) -> None:
+    """Of a late run for a table that was removed, which had another size of files."""
+    hand_off(vault, None)
+    store = objects_of(vault.root)
+    [key] = [one.key for one in store.list("") if one.key.endswith(".parquet")]
+    found = parse_table_file(key.partition("/table/t/")[2])
+    assert found is not None
+    store.put(key.partition("generation=")[0] + table_file_key(*found._replace(offset=99)), store.get(key))
+    with pytest.raises(Conflict, match="generation 1 has a file that it was not planned with"):
+        hand_off(vault)
 
 
 def test_table_without_a_record_gets_it_with_the_next_handoff(vault: Vault) -> None:
