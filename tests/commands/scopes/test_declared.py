@@ -7,9 +7,11 @@ import tomllib
 import pytest
 
 from streamvault.cli import main
+from streamvault.manifests.archive import Archive
 from streamvault.scopes.entries import line_of
 from testkit.scenes import NAMES, Scopes
 from tests.told import Ran
+from tests.unit.lake.test_registry import Group
 
 FILE = """
 # what the nightly job archives
@@ -64,6 +66,19 @@ def test_the_command_line_says_what_the_file_does_not(scopes: Scopes) -> None:
     archives = 'streams = [{ archive = "{root}/shop/", read_data = "yes" }]'
     code, report = scopes.run("check", "--config", declare(scopes, archives))
     assert [each["result"]["ranges_read"] > 0 for each in report["outcomes"]] == [True, True]
+
+
+def test_an_entry_may_name_a_schema_registry(scopes: Scopes) -> None:
+    entry = '{ stream = "{shop}/b", schemas = "URL", schema_group = "group" }'
+    exports = f'root = "{{root}}"\nstreams = ["{{shop}}/a", {entry}]'
+    tables = 'streams = [{ source = "{root}/shop/b", decode = "registry", registry = "URL", group = "other" }]'
+    with Group(1) as server:
+        assert scopes.run("export", "--config", declare(scopes, exports.replace("URL", server.url)))[0] == 0
+        code, report = scopes.run("handoff", "--config", declare(scopes, tables.replace("URL", server.url)))
+    noted = [Archive.open(f"{scopes.root}/shop/{name}").manifest().schemas for name in "ab"]
+    assert [group and group.group for group in noted] == [None, "group"]
+    assert code == 4
+    assert report["outcomes"][0]["failure"]["where"] == "the schema groups group and other differ"
 
 
 def test_copies_are_declared_in_pairs(scopes: Scopes) -> None:

@@ -121,6 +121,10 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
     ),
     (f"export {A} {ROOT}", {"stream": "shop/a", "root": ROOT}),
     (
+        f"export {STREAM} {ROOT} --schemas http://registry:9092 --schema-group shop/orders",
+        {**OF_A_STREAM, "schemas": "http://registry:9092", "schema_group": "shop/orders"},
+    ),
+    (
         f"rotate {STREAM} {ROOT} --hold audit --keep 7 --queue {B} --truncate-source",
         {**OF_A_STREAM, "keep": 7, "truncate_source": True, "deletions": "shop/b", "hold": "audit"},
     ),
@@ -147,6 +151,10 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
     (f"append {A} {ARCHIVE} --into {B} --distinct", {**OF_SEVERAL, "distinct": True}),
     (f"join {STREAM} --into {B}", {"sources": STREAM, "stream": "shop/b"}),
     (f"handoff {A} --raw --root {ROOT}", {"source": "shop/a", "root": ROOT, "raw": 1}),
+    (
+        f"handoff {ARCHIVE} --decode registry --registry http://registry:9092 --group shop/orders",
+        {"source": ARCHIVE, "decode": "registry", "registry": "http://registry:9092", "group": "shop/orders"},
+    ),
     ("sweep pravega://h:9090/shop/", {"scope": "shop"}),
     ("sweep local:///f/shop/", {"scope": "local:///f/shop/"}),
     (f"status {ROOT} --metrics /m.prom", {"root": ROOT, "metrics": "/m.prom"}),

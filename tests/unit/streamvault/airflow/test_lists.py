@@ -164,6 +164,17 @@ def test_stream_has_a_stop_after_of_its_own(kind: type[StreamList]) -> None:
         listed(kind, stop_after="soon")
 
 
+def test_schemas_of_a_list_are_noted_by_its_rotations() -> None:
+    own = {"stream": "local:///data/shop/b", "schemas": "http://other:9092", "schema_group": "shop/b"}
+    declared = {"root": "file:///vault", "schemas": "http://registry:9092", "streams": ["local:///data/shop/a", own]}
+    found = Rotations.read(declared).arguments(streams)
+    commands = [RotateArchiveOperator(task_id="t", **each).command()[3:] for each in found]
+    assert commands == [
+        ["--schemas", "http://registry:9092"],
+        ["--schemas", "http://other:9092", "--schema-group", "shop/b"],
+    ]
+
+
 @KINDS
 def test_list_is_read_from_a_file(kind: type[StreamList], tmp_path: Path) -> None:
     file = tmp_path / "list.json"
