@@ -18,6 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from streamvault import read_archive
 from streamvault.common.errors import Usage
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
+from streamvault.sources.schemas import RegistryGroup
 from streamvault.spark.archive_source import ArchiveDataSource
 from streamvault.spark.pravega_source import PravegaDataSource
 from testkit.small_archives import Vault, publish_with
@@ -156,3 +157,37 @@ def test_options_of_spark_that_do_not_fit(vault: Vault, given: dict[str, str], s
     with pytest.raises(Usage, match=said) as raised:
         PravegaDataSource({"path": path, **given}).schema()
     assert "secret" not in str(raised.value)
+
+
+def test_spark_has_what_was_registered_later_when_the_query_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(event(0))
+    fields = [*SCHEMA["fields"], {"name": "note", "type": "string", "default": "none"}]
+    data = b64encode(json.dumps({**SCHEMA, "fields": fields}).encode()).decode()
+    later = GROUP.entries[0].model_copy(update={"encoding": 5, "version": 1, "data": data})
+    registered = GROUP
+    monkeypatch.setattr(RegistryGroup, "find", lambda _: registered)
+
+    def started() -> Any:
+        given = {"path": vault.uri(), "decode": "registry", "registry": "http://registry:9092", "group": "orders"}
+        source = PravegaDataSource({**given, "startingOffsets": "earliest"})
+        return source.streamReader(source.schema())
+
+    def followed(reader: Any) -> list[dict[str, Any]]:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        return rows(reader, reader.partitions(start, end))
+
+    running = started()
+    registered = GROUP.model_copy(update={"entries": (*GROUP.entries, later)})
+    vault.add(event(1, encoding=5) + b"\x06new")
+    old, new = followed(running)
+    assert (old["id"], old["_error"], "note" in old) == (0, None, False)
+    assert (new["id"], new["_error"]) == (None, "the registry's group has no encoding of this id")
+    assert [(row["id"], row["note"], row["_error"]) for row in followed(started())] == [
+        (0, "none", None),
+        (1, "new", None),
+    ]
