@@ -47,7 +47,7 @@ from streamvault.streamstore.walking import find_start
 
 
 class ArchiveOrigin(Origin):
-    """An archive as the origin of a table. A generation without events counts.
+    """An archive as the origin of a table. A generation without events counts, but no table begins with one alone.
 
     Args:
         source: the archive, with its generations in force.
@@ -61,6 +61,11 @@ class ArchiveOrigin(Origin):
         self._source = source
         self._archive = source.archive
         self._history = source.history
+
+    @property
+    def has_nothing_yet(self) -> bool:
+        """See `Origin.has_nothing_yet`. True if no generation has events."""
+        return not any(one.manifest.events for one in self._history.generations)
 
     @property
     def raw_segments(self) -> Sequence[SegmentId]:
@@ -92,7 +97,7 @@ class ArchiveOrigin(Origin):
         if last is not None:
             self._check_same(last, where)
         missing = [one for one in self._history.generations if one.manifest.generation > after]
-        if not missing:
+        if not missing or (last is None and self.has_nothing_yet):
             return None
         if last is not None:
             self._check_not_expired(after + 1, where)

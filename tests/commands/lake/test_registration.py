@@ -58,7 +58,7 @@ def test_generation_with_a_file_that_it_was_not_planned_with_is_not_registered(v
     """Of a late run for a table that was removed, which had another size of files."""
     hand_off(vault, None)
     store = objects_of(vault.root)
-    [key] = [one.key for one in store.list("") if one.key.endswith(".parquet")]
+    [key] = [one.key for one in store.list(f"{PREFIX}table/t/")]
     found = parse_table_file(key.partition("/table/t/")[2])
     assert found is not None
     store.put(key.partition("generation=")[0] + table_file_key(*found._replace(offset=99)), store.get(key))
