@@ -32,6 +32,7 @@ from testkit.servers.availability import Unavailable, is_required
 from testkit.servers.buildah import Buildah, find_base
 from testkit.servers.chromium import find_chromium
 from testkit.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
+from testkit.servers.iceberg_spark import iceberg_spark_jars, old_pyspark
 from testkit.servers.java import find_java, spark_options
 from testkit.servers.minio import MinioServer
 from testkit.servers.moto import moto_server
@@ -66,6 +67,7 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "spark_cluster": (find_java,),
     "trino": (trino_java, trino_files),
     "iceberg_rest": (find_java, iceberg_rest_jars),
+    "iceberg_runtime": (find_java, iceberg_spark_jars, old_pyspark),
     "schema_registry": (find_java, schema_registry_jars),
     "airflow": (find_java,),
     "chromium": (find_chromium,),
@@ -289,6 +291,13 @@ def iceberg_rest(request: pytest.FixtureRequest, minio: S3Server) -> Iterator[Ic
     """A REST catalog that all tests share, over MinIO's objects; use a database of your own."""
     with started(request, "iceberg-rest", lambda: IcebergRestServer(minio)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def iceberg_runtime(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark with Iceberg's runtime can be had; each test starts its own (`iceberg_spark`)."""
+    with started(request, "spark", nullcontext) as nothing:
+        yield nothing
 
 
 @pytest.fixture(scope="session")

@@ -17,13 +17,11 @@ from pyiceberg.types import LongType, StringType
 
 from streamvault import write_table
 from streamvault.lake.reports import HandoffReport
-from testkit.servers.availability import Unavailable
 from testkit.servers.iceberg_rest import IcebergRestServer
-from testkit.servers.iceberg_spark import iceberg_spark, iceberg_spark_jars, of_glue, of_rest, of_sqlite
+from testkit.servers.iceberg_spark import iceberg_spark, of_glue, of_rest, of_sqlite
 from testkit.servers.s3 import S3Server
 from testkit.servers.trino import TrinoServer
 from testkit.small_archives import Vault, objects_of
-from tests.conftest import absent
 
 pytestmark = [pytest.mark.minio, pytest.mark.trino, pytest.mark.timeout(900)]
 
@@ -295,14 +293,10 @@ def ids_in(table: Table, **asked: Any) -> list[int]:
 
 
 @pytest.mark.spark
-@pytest.mark.long
+@pytest.mark.usefixtures("iceberg_runtime")
 def test_spark_tends_a_table(
     request: pytest.FixtureRequest, known: Known, tended: Callable[[str], Tended], tmp_path: Path, minio: S3Server
 ) -> None:
-    try:
-        iceberg_spark_jars()
-    except Unavailable as error:
-        absent("spark", f"Iceberg's runtime: {error}")
     lake = tended(known.text)
     assert lake.hand_off().registered == (1,)
     name = f"streamvault.{lake.name}"
