@@ -847,6 +847,19 @@ def test_a_handoff_asks_for_each_encoding_once(tmp_path: Path) -> None:
     assert write_table(f"{vault.root}/{archive_of(vault.root).stream}", **options).undecoded == 0
 
 
+def test_an_archive_without_events_begins_no_table(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    export(vault)
+    options = {"format": "parquet", "decode": "json", "master": "inline"}
+    for _ in range(2):
+        assert write_table(vault.archive, **options).added == ()
+    vault.add(b'{"id": 7}')
+    export(vault)
+    assert write_table(vault.archive, **options).events == 1
+    assert "id" in write_table(vault.archive, **options).columns
+
+
 def test_a_handoff_of_a_stream_with_nothing_new_does_without_the_registry(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.create()
