@@ -74,9 +74,13 @@ def blocks(text: str) -> Iterator[Block]:
         yield Block(section, found["needs"] or "", tuple(lines))
 
 
-def command_lines(text: str, program: str = "streamvault") -> list[list[str]]:
-    """The words of a program's commands in a page's blocks, without its name and what follows in a pipe."""
-    return [words for block in blocks(text) for line in block.lines if (words := _words(line, program))]
+def command_lines(text: str, program: str = "streamvault", *, needing: bool = True) -> list[list[str]]:
+    """The words of a program's commands in a page's blocks, without its name and what follows in a pipe.
+
+    Without ``needing``, those of blocks that need something are left out.
+    """
+    found = (line for block in blocks(text) if needing or not block.needs for line in block.lines)
+    return [words for line in found if (words := _words(line, program))]
 
 
 def _words(line: str, program: str = "streamvault") -> list[str]:
@@ -109,7 +113,9 @@ class Page:
 
     def __post_init__(self) -> None:
         text = (DOCS / self.file).read_text()
-        self.left = {title: lines for title, part in sections(text).items() if (lines := command_lines(part))}
+        self.left = {
+            title: lines for title, part in sections(text).items() if (lines := command_lines(part, needing=False))
+        }
 
     def run(self, section: str, *codes: int) -> list[dict[str, Any]]:
         """Run a section's commands, each of which ends with its code, or all with 0; return what they print as JSON."""

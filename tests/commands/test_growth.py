@@ -148,7 +148,9 @@ CASES = {
     "compact": Case(compact, Requests(gets=4), listings=8),
     "first handoff": Case(hand_off, Requests(gets=3), listings=3),
     # each publication lists what the table has
-    "first handoff of large generations": Case(hand_off_each, Requests(puts=5, gets=8, lists=2), listings=0, page=1000),
+    "first handoff of large generations": Case(
+        hand_off_each, Requests(puts=5, gets=10, lists=2), listings=0, page=1000
+    ),
     "handoff again": Case(hand_off, Requests(), listings=3, before=hand_off),
     "handoff by noted schemas again": Case(hand_off, Requests(), listings=5, before=hand_off_noted),
     "handoff of large generations again": Case(hand_off_each, Requests(), listings=5, before=hand_off_each),
