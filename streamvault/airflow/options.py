@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from pydantic.fields import FieldInfo
 
 from streamvault.airflow.environment import flag
-from streamvault.common.options import Options, command_line
+from streamvault.common.options import Options, command_line, variable_of
 from streamvault.scopes.entries import entry_fields
+
+_LOGIN = re.compile("https?://[^/]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ class OptionArgument:
                 that is two texts, a sequence of pairs.
 
         Raises:
-            AirflowFailException: it must be a boolean or pairs, and is not.
+            AirflowFailException: it must be a boolean or pairs, and is not; or it is a URL with a login, which Airflow
+                would show.
         """
         if self.is_flag:
             return [self.option] if flag(self.name, value) else []
@@ -87,7 +91,10 @@ class OptionArgument:
         for each in values:
             if each is None or each is False or each == "":
                 continue
-            words += [self.option, _text(each)]
+            words += [self.option, text := _text(each)]
+            if _LOGIN.match(text):
+                what = f"{self.name}: the URL has a login, which command lines and rendered fields would show"
+                raise AirflowFailException(f"{what}. Set {variable_of(self.option)} for the worker instead.")
         return words
 
     def _pair(self, pair: Any) -> tuple[Any, Any]:

@@ -25,7 +25,7 @@ from streamvault.manifests.decisions import check_mark, mark_checked
 from streamvault.manifests.deleting import below_head, remove_strays, tasks_of
 from streamvault.manifests.history import Generation, History, by_segment
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
-from streamvault.manifests.manifest import Manifest, Totals
+from streamvault.manifests.manifest import Manifest, SchemaGroup, Totals
 from streamvault.manifests.merging import extra_chunks, merges_under_way, state_of
 from streamvault.manifests.noted_blocks import lacks_block_checksums, note_blocks, with_noted_blocks
 from streamvault.manifests.options import CheckOptions
@@ -187,7 +187,8 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         return _Scope(history, ranges, (note,), state)
     check_decisions(source.place, listing)
     source.check_merged(listing)
-    notes = [*plan_notes, *_wrong_totals(history), *(_bad_marks(source, history) if share else ())]
+    notes = [*plan_notes, *_wrong_totals(history), *_other_schemas(history)]
+    notes += _bad_marks(source, history) if share else ()
     notes += _foreign(source.place)
     if unfinished is not None:
         notes.append(f"generation {unfinished.generation} is unfinished; its objects were not checked")
@@ -229,6 +230,14 @@ def _wrong_totals(history: History) -> Iterator[str]:
     for before, after in zip(expected, held, strict=True):
         if None not in {after.before, before} and after.before != before:
             yield f"{after.span} has wrong totals of the generations before it, which 'ls' and 'status' show"
+
+
+def _other_schemas(history: History) -> Iterator[str]:
+    """Yield a note if generations have noted different schemas, which no run does: their events cannot be decoded."""
+    try:
+        SchemaGroup.union(one.manifest.schemas for one in history.generations)
+    except ValueError as error:
+        yield f"generations have noted different schemas, so that their events are not decoded together: {error}"
 
 
 def _bad_marks(source: Archive, history: History) -> Iterator[str]:

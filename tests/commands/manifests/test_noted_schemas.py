@@ -145,3 +145,4 @@ def test_forged_notes_of_one_generation_stop_what_decodes(vault: Vault) -> None:
     alter(vault, 2, sealed=True)
     with pytest.raises(Conflict, match="have noted different schemas: encoding 0 of group has two schemas"):
         decoded(vault.root)
+    assert "have noted different schemas" in " ".join(check_archive(vault.archive, master="inline").notes)

@@ -184,6 +184,13 @@ def test_operator_makes_the_command_line(command: str, given: dict[str, Any]) ->
     assert [*words[:first], *sorted(words[first:])] == [*command.split()[:first], *sorted(command.split()[first:])]
 
 
+def test_a_url_with_a_login_is_refused() -> None:
+    kind, registry = KINDS["handoff"], "http://user:word@registry:9092"
+    with pytest.raises(AirflowFailException, match="Set STREAMVAULT_REGISTRY for the worker instead") as refused:
+        kind(task_id="t", source=ARCHIVE, decode="registry", registry=registry).command()
+    assert "word" not in str(refused.value)
+
+
 def sample(option: OptionArgument) -> Any:
     """A value of an option, as a template gives it."""
     form, annotation = command_line(option.declared), option.declared.annotation
