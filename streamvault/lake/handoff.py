@@ -135,7 +135,9 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
     while True:
         last = published or table.newest()
         if last is not None and is_empty(last):
-            _blank(resolved, published_plan(table, last))  # repeats it if a run was killed in the middle
+            _blank(
+                resolved, published_plan(table, last, resolved.place.options)
+            )  # repeats it if a run was killed in the middle
         following = _following(resolved, last, options_after(table, resolved.place.options, last))
         if following is None:
             return done
@@ -143,8 +145,7 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
         if not is_fixed:
             # after a plan was given up, read everything before recording the next: else each attempt adds a generation
             proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
-            plan = fix_plan(table, proved)
-            check_current(table, resolved.place.options)
+            plan = fix_plan(table, proved, resolved.place.options)
             origin.check(plan, table.uri)
         published = _finish(resolved, plan, done, runner, progress)
 
@@ -224,7 +225,7 @@ def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOpt
         options: the table's options, with the columns of that generation.
     """
     table, origin = resolved.place.archive, resolved.origin
-    plan = find_plan(table, 0 if last is None else last.generation)
+    plan = find_plan(table, 0 if last is None else last.generation, resolved.place.options)
     is_fixed = plan is not None
     if plan is None:
         plan = origin.draft(last, resolved.place.options, table.uri)
@@ -233,6 +234,7 @@ def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOpt
         options = grown(options, resolved.wanted())
         if options != resolved.place.options:
             plan = plan.decoded_as(options)  # once recorded, it holds for every run
+        plan = plan.model_copy(update={"table": options.id})
         if options.kind == "iceberg":
             plan = plan.with_file_id()
     origin.check(plan, table.uri)
@@ -291,8 +293,8 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         CatalogFailed: the files are written, but not all are registered; repeat the call to resume.
     """
     began = time.monotonic()
-    with resolved_table(source, options) as resolved:
-        origin, place = resolved.origin, resolved.place
+    with resolved_table(source, options) as found:
+        resolved, origin, place = found, found.origin, found.place
         if options.raw and options.catalog != "glue":
             raise Usage("--raw requires --catalog glue", todo="Use --catalog glue, or `streamvault ddl`.")
         raw_over = _raw_table(resolved) if options.raw else None
@@ -314,7 +316,8 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         done, start_seconds = HandoffTotals(), 0.0
         probed: tuple[str, ...] = ()
         if todo is not None:
-            begin_table(place, todo)
+            place = begin_table(place, todo)
+            resolved = replace(found, place=place)
             # an archive's own root was probed when the archive was created
             if options.root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)

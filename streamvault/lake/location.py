@@ -71,7 +71,7 @@ class TablePlace:
             Conflict: there is another one, whose rows queries of the folder would see.
         """
         archive, manifest = self.archive, generation.manifest
-        plan = published_plan(archive, manifest)
+        plan = published_plan(archive, manifest, self.options)
         begins = {segment: [row.start for row in rows] for segment, rows in generation.rows.items()}
         planned = {
             table_file_key(plan.generation, ranges[0].segment, ranges[0].start, plan.file_id): any(
@@ -129,8 +129,8 @@ def _has_any(numbers: Sequence[int], low: int, high: int) -> bool:
     return bisect_left(numbers, low) < bisect_left(numbers, high)
 
 
-def begin_table(place: TablePlace, todo: TablePlan) -> None:
-    """Record the table's options, create-only, before any file is written.
+def begin_table(place: TablePlace, todo: TablePlan) -> TablePlace:
+    """Record the table's options, create-only, before any file is written; return the table with those in force.
 
     Args:
         place: the table.
@@ -142,7 +142,7 @@ def begin_table(place: TablePlace, todo: TablePlan) -> None:
     archive = place.archive
 
     def is_lost() -> bool:
-        return find_options(archive) is None or (not todo.after and find_plan(archive, 0) is None)
+        return find_options(archive) is None or (not todo.after and find_plan(archive, 0, None) is None)
 
     if (
         is_lost()
@@ -154,4 +154,4 @@ def begin_table(place: TablePlace, todo: TablePlan) -> None:
             where=place.location,
             todo=f"Restore {archive.uri} from a backup, or create another table (--table NAME).",
         )
-    fix_options(archive, place.options)
+    return replace(place, options=fix_options(archive, place.options))

@@ -15,10 +15,10 @@ from uuid import uuid4
 
 from pydantic import Field
 
-from streamvault.common.errors import Damaged
+from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.neighbours import grouped, holes
 from streamvault.common.progress import Progress
-from streamvault.lake.table import Decoding, OriginKind, TableOptions
+from streamvault.lake.table import Decoding, OriginKind, TableOptions, check_current
 from streamvault.lake.task import EventSource, TableRange
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import table_end_key, table_plan_key
@@ -40,6 +40,7 @@ class TablePlan(File):
         ranges: full segment name → start and end of each of its ranges, in order.
         events: total number of events; None if it is known only after reading.
         decoding: how its events become columns; None if that has not changed since the table was begun.
+        table: the id of its table, see `TableOptions`; empty in plans of earlier releases.
         file_id: with what the names of its files end, so that no other plan's files, of this table or any, have them;
             empty for a table in Hive's format, and for plans of earlier releases.
     """
@@ -50,6 +51,7 @@ class TablePlan(File):
     ranges: Mapping[SegmentName, tuple[tuple[Offset, Offset], ...]]
     events: Count | None
     decoding: Decoding | None = None
+    table: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
     file_id: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
 
     def with_file_id(self) -> TablePlan:
@@ -104,42 +106,56 @@ class PlanEnd(File):
     given_up: bool
 
 
-def find_plan(table: Archive, after: int) -> TablePlan | None:
+def find_plan(table: Archive, after: int, begun: TableOptions | None) -> TablePlan | None:
     """Return the plan of a table's generation that follows another; None if there is none.
 
+    Args:
+        table: the table.
+        after: the other generation.
+        begun: the options that the table was begun with; None if it does not matter whether the plan is of this table,
+            or of one that was removed here.
+
     Raises:
-        Damaged: the file is not a plan of this table.
+        Damaged: the file is not a plan of a table of this name.
+        Conflict: it is of a table that was removed: a late run has written it.
+        Overtaken: the table was removed in the meantime, or made anew.
     """
     key = table.prefix + table_plan_key(after)
     plan = find_file(TablePlan, table.store, key)
-    return None if plan is None else _checked(plan, table, after, key)
+    return None if plan is None else _checked(plan, table, after, begun)
 
 
-def _checked(plan: TablePlan, table: Archive, after: int, key: str) -> TablePlan:
+def _checked(plan: TablePlan, table: Archive, after: int, begun: TableOptions | None) -> TablePlan:
+    key = table.prefix + table_plan_key(after)
+    if begun is not None and plan.table not in {"", begun.id}:
+        check_current(table, begun)  # else it is the other way round
+        what = f"the plan of generation {plan.generation} is of a table that was removed here"
+        todo = "Delete it and that generation's files in the table's folder, or create another table (--table NAME)."
+        raise Conflict(what, where=table.place.at(key), todo=todo)
     if plan.after != after or plan.manifest.name != table.stream or (after and plan.first != after + 1):
         what = f"the plan is of another table ({plan.manifest.name}, after {plan.after})"
         raise Damaged(what, where=table.place.at(key))
     return plan
 
 
-def fix_plan(table: Archive, plan: TablePlan) -> TablePlan:
-    """Write a plan, create-only; return the plan in force.
+def fix_plan(table: Archive, plan: TablePlan, begun: TableOptions) -> TablePlan:
+    """Write a plan, create-only; return the plan in force. ``begun`` and `Conflict` are as for `find_plan`.
 
     Raises:
         Damaged: the existing plan cannot be read.
     """
     key = table.prefix + table_plan_key(plan.after)
-    return _checked(decide_file(table.store, key, plan)[0], table, plan.after, key)
+    return _checked(decide_file(table.store, key, plan)[0], table, plan.after, begun)
 
 
-def published_plan(table: Archive, manifest: Manifest) -> TablePlan:
-    """Return the plan of a published generation.
+def published_plan(table: Archive, manifest: Manifest, begun: TableOptions) -> TablePlan:
+    """Return the plan of a published generation. ``begun`` and `Conflict` are as for `find_plan`.
 
     Raises:
         Damaged: the plan is missing or cannot be read.
     """
     for after in dict.fromkeys((manifest.first - 1, 0)):  # a table may begin after expired generations
-        plan = find_plan(table, after)
+        plan = find_plan(table, after, begun)
         if plan is not None and plan.generation == manifest.generation:
             return plan
     where = f"{table.store.uri}/{table.prefix}"
@@ -157,7 +173,7 @@ def options_after(table: Archive, begun: TableOptions, last: Manifest | None) ->
     Raises:
         Damaged: the generation's plan is missing or cannot be read.
     """
-    return begun if last is None or begun.decode == "none" else published_plan(table, last).options(begun)
+    return begun if last is None or begun.decode == "none" else published_plan(table, last, begun).options(begun)
 
 
 def is_given_up(table: Archive, after: int) -> bool:

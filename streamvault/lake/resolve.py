@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import get_args
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -302,6 +303,7 @@ def _options(
         event_time_unit=unit,
         target_size=target_size,
         generation_day=has_day,
+        id=found.id if found else uuid4().hex,
     )
     parser_of(options)  # raises here rather than in a task
     if found is None and decode != "none":

@@ -340,6 +340,8 @@ class TableOptions(File):
         event_time: the field (with dots into structs) for the column `event_time`; empty for none.
         event_time_unit: the unit of a numeric field, since 1970.
         target_size: maximum segment bytes in a file.
+        id: random digits, by which a table differs from one that was removed at the same place; empty in tables of
+            earlier releases.
         generation_day: whether files have a column `generation_day`, which earlier releases do not write: a new
             Iceberg table without an event time has it, and is partitioned by it.
     """
@@ -361,6 +363,7 @@ class TableOptions(File):
     event_time_unit: TimeUnit = "ms"
     target_size: Annotated[int, Field(ge=1)]
     generation_day: bool = False
+    id: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
 
     @property
     def name(self) -> StreamName:
@@ -448,15 +451,17 @@ def find_options(table: Archive) -> TableOptions | None:
     return find_file(TableOptions, table.store, table.prefix + table_options_key())
 
 
-def fix_options(table: Archive, options: TableOptions) -> None:
-    """Write the options, create-only, so that there is one table at a location.
+def fix_options(table: Archive, options: TableOptions) -> TableOptions:
+    """Write the options, create-only, so that there is one table at a location; return those in force.
 
     Raises:
         Overtaken: another run has begun the table, with other options. The next run compares the caller's with them.
     """
     key = table.prefix + table_options_key()
-    if decide_file(table.store, key, options)[0] != options:
+    found = decide_file(table.store, key, options)[0]
+    if found != options.model_copy(update={"id": found.id}):
         raise Overtaken("another run has begun this table in the meantime", where=table.place.at(key))
+    return found
 
 
 def check_current(table: Archive, begun: TableOptions) -> None:
@@ -466,7 +471,7 @@ def check_current(table: Archive, begun: TableOptions) -> None:
         Overtaken: it is not.
     """
     if find_options(table) != begun:
-        raise Overtaken("the table was removed in the meantime, or made anew with other options", where=table.uri)
+        raise Overtaken("the table was removed in the meantime, or made anew", where=table.uri)
 
 
 def check_same(found: TableOptions, ours: TableOptions, where: str) -> None:

@@ -97,7 +97,7 @@ def test_stopped_run_is_resumed_under_the_same_names(vault: Vault) -> None:
 def test_hive_tables_have_names_without_an_id(vault: Vault) -> None:
     """A partition has all files of its folder, so one that a late run writes again must be in the way of another."""
     hand_off(vault, format="parquet")
-    plan = find_plan(table_of(vault), 0)
+    plan = find_plan(table_of(vault), 0, None)
     assert plan is not None
     assert (plan.format, plan.file_id) == (1, "")
     first = next(plan.planned())
@@ -127,7 +127,7 @@ def test_table_of_the_former_naming_is_continued(tmp_path: Path, former: pytest.
                 hand_off(vault, catalog=catalog)
             former.undo()
         assert hand_off(vault, catalog=catalog).registered == (number,)
-        plan = find_plan(table_of(vault), number - 1)
+        plan = find_plan(table_of(vault), number - 1, None)
         assert plan is not None
         assert (plan.file_id == "") == is_former
     assert is_whole(vault)

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 import streamvault.lake.handoff
+import streamvault.lake.task
 from streamvault import compact_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
-from streamvault.layouts.keys import table_end_key
+from streamvault.layouts.keys import table_end_key, table_plan_key
 from streamvault.layouts.layout import LayoutName
 from streamvault.manifests.archive import TableArchive
 from streamvault.objectstore.obstore_store import _STORES
@@ -266,11 +267,14 @@ def test_run_does_not_publish_what_another_gave_up(tmp_path: Path) -> None:
     assert is_whole(vault)
 
 
-@pytest.mark.parametrize("moment", ["fix_plan", "finished", "_blank"])
+@pytest.mark.parametrize("size", [1024, 10**6])
+@pytest.mark.parametrize("moment", ["fix_plan", "_check_table", "finished", "_blank"])
 def test_a_run_whose_table_was_made_anew_meanwhile_goes_no_further(
-    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, moment: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    vault, step, act = make(tmp_path), getattr(streamvault.lake.handoff, moment), iter([True])
+    vault, act = make(tmp_path), iter([True])
+    module = streamvault.lake.task if moment == "_check_table" else streamvault.lake.handoff
+    step = getattr(module, moment)
 
     def made_anew(*given: Any) -> Any:
         found = step(*given) if moment == "finished" else None
@@ -279,16 +283,33 @@ def test_a_run_whose_table_was_made_anew_meanwhile_goes_no_further(
             store.delete([one.key for one in store.list(f"{NAME}/")])
             killed = patch.object(streamvault.lake.handoff, "_write", side_effect=Killed)
             with killed if moment == "fix_plan" else nullcontext(), writing(write_file), suppress(Killed):
-                from_stream(vault, target_size=10**6)
+                from_stream(vault, target_size=size)
         return step(*given) if found is None else found
 
-    monkeypatch.setattr(streamvault.lake.handoff, moment, made_anew)
+    monkeypatch.setattr(module, moment, made_anew)
     removed = pytest.raises(Overtaken, match="the table was removed in the meantime")
     with writing(spoiled if moment == "_blank" else write_file), removed:
         from_stream(vault)
     if moment == "fix_plan":
-        assert not list(table_keys(vault.root))
-        from_stream(vault, target_size=10**6)
+        assert not table_keys(vault.root)
+        from_stream(vault, target_size=size)
+    assert is_whole(vault)
+
+
+def test_a_late_plan_of_a_table_that_was_removed_is_none_of_the_new_one(tmp_path: Path) -> None:
+    vault = make(tmp_path)
+    from_stream(vault)
+    store, plan = objects_of(vault.root), f"{NAME}/_table/stream/{table_plan_key(0)}"
+    late = store.get(plan)
+    store.delete([one.key for one in store.list(f"{NAME}/")])
+    with patch.object(streamvault.lake.handoff, "fix_plan", side_effect=Killed), suppress(Killed):
+        from_stream(vault)
+    store.put(plan, late)
+    for _ in range(2):
+        with pytest.raises(Conflict, match="the plan of generation 1 is of a table that was removed here"):
+            from_stream(vault)
+    store.delete([plan])
+    from_stream(vault)
     assert is_whole(vault)
 
 
