@@ -135,9 +135,8 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
     while True:
         last = published or table.newest()
         if last is not None and is_empty(last):
-            _blank(
-                resolved, published_plan(table, last, resolved.place.options)
-            )  # repeats it if a run was killed in the middle
+            given_up = published_plan(table, last, resolved.place.options)
+            _blank(resolved, given_up)  # repeats it if a run was killed in the middle
         following = _following(resolved, last, options_after(table, resolved.place.options, last))
         if following is None:
             return done

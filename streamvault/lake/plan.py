@@ -18,7 +18,7 @@ from pydantic import Field
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.neighbours import grouped, holes
 from streamvault.common.progress import Progress
-from streamvault.lake.table import Decoding, OriginKind, TableOptions, check_current
+from streamvault.lake.table import Decoding, OriginKind, TableOptions, check_current, find_options
 from streamvault.lake.task import EventSource, TableRange
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import table_end_key, table_plan_key
@@ -127,7 +127,7 @@ def find_plan(table: Archive, after: int, begun: TableOptions | None) -> TablePl
 
 def _checked(plan: TablePlan, table: Archive, after: int, begun: TableOptions | None) -> TablePlan:
     key = table.prefix + table_plan_key(after)
-    if begun is not None and plan.table not in {"", begun.id}:
+    if begun is not None and plan.table not in {"", begun.id} and find_options(table) is not None:
         check_current(table, begun)  # else it is the other way round
         what = f"the plan of generation {plan.generation} is of a table that was removed here"
         todo = "Delete it and that generation's files in the table's folder, or create another table (--table NAME)."
