@@ -189,7 +189,8 @@ def _queries(
         f"external_location = 's3://{setting.bucket}/by-trino/') AS SELECT * FROM own.lake.json_0"
     )
     # our files, registered like the other table: without partitions, which would cost metastore requests
-    folder = f"{setting.root_uri('vault')}/{setting.stream('readings')}/table/json_0/generation=1/"
+    [[file]] = trino.query('SELECT "$path" FROM own.lake.json_0 LIMIT 1')
+    folder = f"{str(file).rpartition('/')[0]}/"
     trino.query(
         f"CREATE TABLE own.lake.bare (LIKE own.lake.json_0) WITH (format = 'PARQUET', external_location = '{folder}')"
     )

@@ -11,8 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamvault.lake.handoff
+from streamvault.lake.plan import TablePlan
+from streamvault.lake.table import find_options
 from streamvault.lake.task import FileTask, WrittenFile, write_file
+from streamvault.layouts.keys import table_data
 from streamvault.manifests.archive import TableArchive
+from streamvault.manifests.files import decode
 from streamvault.objectstore.store import ObjectStore
 from streamvault.streamstore.model import StreamName
 from testkit.small_archives import NAME, Vault, archive_of, objects_of
@@ -27,9 +31,36 @@ def table_of(vault: Vault, table: str = "stream") -> TableArchive:
 
 def table_keys(root: str, table: str = "stream") -> list[str]:
     """The keys of a table's Parquet files, by generation and then in the stream's order."""
-    keys = [entry.key for entry in objects_of(root).list(f"{PREFIX}table/{table}/")]
+    keys = [entry.key for entry in objects_of(root).list(files_folder(root, table))]
     found = [key for key in keys if key.endswith(".parquet")]
     return sorted(found, key=lambda key: (generation_of(key), key))
+
+
+def files_folder(root: str, table: str = "stream") -> str:
+    """The folder of a table's files, below the root, with a trailing slash."""
+    return table_data(archive_of(root).table_archive(table).prefix)
+
+
+def as_earlier_releases(root: str, table: str = "stream", file_id: str = "") -> None:
+    """Turns a new table, which is not registered, into one of an earlier release: without a folder of its own."""
+    archive, store = archive_of(root).table_archive(table), objects_of(root)
+    options = find_options(archive)
+    assert options is not None
+    former = archive.in_folder("")
+    moved = {former.options_key: options.model_copy(update={"format": 1, "folder": ""}).encode()}
+    for above, below in ((archive.prefix, former.prefix), (table_data(archive.prefix), table_data(former.prefix))):
+        for found in store.list(above):
+            key = below + found.key.removeprefix(above)
+            data = store.get(found.key)
+            if file_id and "/generation=" in key:
+                key = f"{key.removesuffix('.parquet')}-{file_id}.parquet"
+            if file_id and "/plan/" in key and not key.endswith(".end.json"):
+                plan = decode(TablePlan, data, key)
+                data = plan.model_copy(update={"format": 2, "file_id": file_id}).encode()
+            moved[key] = data
+    store.delete([found.key for found in store.list(PREFIX) if found.key.split("/")[2] in {"table", "_table"}])
+    for key, data in moved.items():
+        store.put(key, data)
 
 
 def generation_of(key: str) -> int:

@@ -28,12 +28,12 @@ KEYS = {
     "decision": f"_manifest/decisions/{ONE}.json",
     "truncation": f"_manifest/truncations/{ONE}.json",
     "table record": "_table/clicks/table.json",
-    "table manifest": f"_table/clicks/_manifest/{ONE}.json",
-    "table mark": f"_table/clicks/_manifest/{ONE}.checked.json",
-    "table decision": f"_table/clicks/_manifest/decisions/{ONE}.json",
-    "table probe": "_table/clicks/_work/probe-0123456789abcdef/A",
-    "table file": f"table/clicks/generation=9/{SEGMENT}-0000000000000000000.parquet",
-    "table metadata": "table/clicks/metadata/v1.metadata.json",
+    "table manifest": f"_table/clicks/012345678901/_manifest/{ONE}.json",
+    "table mark": f"_table/clicks/012345678901/_manifest/{ONE}.checked.json",
+    "table decision": f"_table/clicks/012345678901/_manifest/decisions/{ONE}.json",
+    "table probe": "_table/clicks/012345678901/_work/probe-0123456789abcdef/A",
+    "table file": f"table/clicks/012345678901/generation=9/{SEGMENT}-0000000000000000000.parquet",
+    "table metadata": "table/clicks/012345678901/metadata/v1.metadata.json",
     "other": "notes.txt",
 }
 """A key of every kind below ``ROOT/SCOPE/STREAM/``."""
@@ -90,12 +90,12 @@ _SHAPES |= {
     "work": re.compile(r"_work/[0-9]{10}/.*"),
     "merging": re.compile(r"_work/[0-9]{10}-[0-9]{10}/.*"),
     "probe": re.compile(r"_work/probe-.*"),
-    "table probe": re.compile(r"_table/\w+/_work/probe-.*"),
-    "table manifest": re.compile(r"_table/\w+/_manifest/[0-9-]+\.(json|ranges\.parquet)"),
-    "table decision": re.compile(r"_table/\w+/_manifest/decisions/.*"),
-    "table record": re.compile(r"_table/\w+/(\w+|plan/.*)\.json"),
-    "table file": re.compile(r"table/\w+/generation=.*"),
-    "table metadata": re.compile(r"table/\w+/metadata/.*"),
+    "table probe": re.compile(r"_table/\w+/\w+/_work/probe-.*"),
+    "table manifest": re.compile(r"_table/\w+/\w+/_manifest/[0-9-]+\.(json|ranges\.parquet)"),
+    "table decision": re.compile(r"_table/\w+/\w+/_manifest/decisions/.*"),
+    "table record": re.compile(r"_table/\w+/(table|\w+/\w+|\w+/plan/.*)\.json"),
+    "table file": re.compile(r"table/\w+/\w+/generation=.*"),
+    "table metadata": re.compile(r"table/\w+/\w+/metadata/.*"),
 }
 
 

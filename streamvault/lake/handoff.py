@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-from streamvault.common.errors import Conflict, Overtaken, Usage
+from streamvault.common.errors import Absent, Conflict, Overtaken, Usage
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
@@ -17,7 +17,7 @@ from streamvault.lake.catalogs import Catalog, CatalogFailed, open_catalog
 from streamvault.lake.catalogs.hive import HiveTable, partitioned_statements, raw_table, table_statements
 from streamvault.lake.catalogs.registration import check_registration, fix_registration
 from streamvault.lake.json_payloads import JsonPayloads
-from streamvault.lake.location import TablePlace, begin_table
+from streamvault.lake.location import TablePlace, check_records
 from streamvault.lake.plan import (
     TablePlan,
     empty_generation,
@@ -33,7 +33,7 @@ from streamvault.lake.plan import (
 )
 from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
 from streamvault.lake.resolve import ResolvedTable, proposed_columns, refused, resolved_table
-from streamvault.lake.table import TableOptions, check_current, grown
+from streamvault.lake.table import TableOptions, check_current, find_options, grown
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.manifests.archive import Archive
@@ -135,8 +135,7 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
     while True:
         last = published or table.newest()
         if last is not None and is_empty(last):
-            given_up = published_plan(table, last, resolved.place.options)
-            _blank(resolved, given_up)  # repeats it if a run was killed in the middle
+            _blank(resolved, published_plan(table, last))  # repeats it if a run was killed in the middle
         following = _following(resolved, last, options_after(table, resolved.place.options, last))
         if following is None:
             return done
@@ -144,7 +143,7 @@ def hand_off(resolved: ResolvedTable, runner: Runner, progress: Progress) -> Han
         if not is_fixed:
             # after a plan was given up, read everything before recording the next: else each attempt adds a generation
             proved = origin.prove(plan, runner, progress, all_of_it=last is not None and is_empty(last))
-            plan = fix_plan(table, proved, resolved.place.options)
+            plan = fix_plan(table, proved)
             origin.check(plan, table.uri)
         published = _finish(resolved, plan, done, runner, progress)
 
@@ -209,7 +208,6 @@ def _gave_up(table: Archive, plan: TablePlan) -> Overtaken:
 
 def _blank(resolved: ResolvedTable, plan: TablePlan) -> None:
     """Write files without rows in place of a plan's files, none of which belongs to the published generation."""
-    check_current(resolved.place.archive, resolved.place.options)
     with suppress(AccessDenied):
         for task in tasks_of(resolved, plan):
             blank_file(task)
@@ -224,7 +222,7 @@ def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOpt
         options: the table's options, with the columns of that generation.
     """
     table, origin = resolved.place.archive, resolved.origin
-    plan = find_plan(table, 0 if last is None else last.generation, resolved.place.options)
+    plan = find_plan(table, 0 if last is None else last.generation)
     is_fixed = plan is not None
     if plan is None:
         plan = origin.draft(last, resolved.place.options, table.uri)
@@ -233,9 +231,6 @@ def _following(resolved: ResolvedTable, last: Manifest | None, options: TableOpt
         options = grown(options, resolved.wanted())
         if options != resolved.place.options:
             plan = plan.decoded_as(options)  # once recorded, it holds for every run
-        plan = plan.model_copy(update={"table": options.id})
-        if options.kind == "iceberg":
-            plan = plan.with_file_id()
     origin.check(plan, table.uri)
     return plan, is_fixed
 
@@ -274,7 +269,7 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         raw: also register a table ``NAME_raw`` in Glue over the unchanged objects of layout ``events``.
         columns: with a schema and an existing table: ``"add"`` (None for the same) adds columns for new fields to the
             next generation, and widens others where Iceberg can; with ``"keep"`` new fields stay in the payload only.
-        root: root of the table, which is written to ``ROOT/SCOPE/STREAM/table/NAME``; None for the archive's root.
+        root: root of the table, which is written below ``ROOT/SCOPE/STREAM/table/NAME``; None for the archive's root.
             Required for a stream.
         target_size: segment bytes per file.
         window: maximum data from an archive that a task buffers in memory, in addition to a row group (bytes).
@@ -307,16 +302,19 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         hints = [*refused(resolved)] if todo is not None or resolved.schemas is None else []
         hints += [_how_to_add(proposed)] if proposed else []
         progress.warn_all((*resolved.warnings, *hints))
+        if todo is not None:
+            check_records(place, todo)
         if opened is not None:
-            _compare(opened, place, todo)
+            place = _compared(opened, place, todo)
+            resolved = replace(resolved, place=place)
         if options.dry_run:
             report = _rehearsed(resolved, todo.first if todo else 0)
             return replace(report, proposed=proposed, warnings=(*report.warnings, *hints))
         done, start_seconds = HandoffTotals(), 0.0
         probed: tuple[str, ...] = ()
         if todo is not None:
-            place = begin_table(place, todo)
-            resolved = replace(found, place=place)
+            place = place.begun()
+            resolved = replace(resolved, place=place)
             # an archive's own root was probed when the archive was created
             if options.root is not None and not place.archive.generations():
                 probed = fit_server(place.archive.store, place.archive.prefix)
@@ -369,7 +367,10 @@ def _rehearsed(resolved: ResolvedTable, first: int) -> HandoffReport:
 
     with origin.unless_archive_changed(first):
         cost = cost_of_handoff(planned())
-    return replace(_report(resolved, added, files, options), events=events, dry_run=True, cost=cost)
+    report = _report(resolved, added, files, options)
+    if find_options(resolved.place.archive) is None:  # its folder is not decided yet
+        report = replace(report, location=report.location.rpartition("/")[0])
+    return replace(report, events=events, dry_run=True, cost=cost)
 
 
 def _proposed(resolved: ResolvedTable, todo: TablePlan | None) -> dict[str, str]:
@@ -430,6 +431,7 @@ def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
 
     Raises:
         Usage: the engine has no statement that registers such a table.
+        Absent: the table has not been begun, so its location is not known.
     """
     if engine not in get_args(Engine):
         raise Usage("unknown engine", where=repr(engine), todo=f"Use {', '.join(get_args(Engine))}.")
@@ -437,7 +439,22 @@ def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
         place = resolved.place
         if options.raw:
             return partitioned_statements(_raw_table(resolved), engine)
+        if find_options(place.archive) is None:
+            raise Absent("there is no such table yet", where=place.name, todo="Run 'streamvault handoff' first.")
         return table_statements(place, place.archive.generations(), engine)
+
+
+def _compared(catalog: Catalog, place: TablePlace, todo: TablePlan | None) -> TablePlace:
+    """See `_compare`; return the table, as another run may have begun it, in another folder, in the meantime."""
+    try:
+        _compare(catalog, place, todo)
+    except Conflict:
+        begun = find_options(place.archive)
+        if begun is None or begun.folder == place.options.folder:
+            raise
+        place = place.begun()
+        _compare(catalog, place, todo)
+    return place
 
 
 def _compare(catalog: Catalog, place: TablePlace, todo: TablePlan | None) -> None:

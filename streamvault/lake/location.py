@@ -11,9 +11,9 @@ from streamvault.common.errors import Conflict, Damaged
 from streamvault.lake.plan import TablePlan, files_of, find_plan, options_after, published_plan
 from streamvault.lake.table import TableOptions, find_options, fix_options
 from streamvault.layouts.isolated import NotDecodable
-from streamvault.layouts.keys import PlaceAddress, parse_table_file, table_data, table_file_key, table_files
+from streamvault.layouts.keys import PlaceAddress, is_table_folder, table_data, table_file_key, table_files
 from streamvault.layouts.table import NotDescribed, read_facts
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive import TableArchive
 from streamvault.manifests.history import Generation
 
 
@@ -24,12 +24,12 @@ class TablePlace:
     Attributes:
         database: Glue's database or Iceberg's namespace.
         options: the options that the table was begun with; see `as_of`.
-        archive: the copy of the archive that the table is.
+        archive: its records.
     """
 
     database: str
     options: TableOptions
-    archive: Archive
+    archive: TableArchive
 
     @property
     def name(self) -> str:
@@ -47,6 +47,15 @@ class TablePlace:
     def folder(self) -> PlaceAddress:
         """The folder with its files."""
         return PlaceAddress(self.archive.root, table_data(self.archive.prefix))
+
+    def begun(self) -> TablePlace:
+        """Record the table's options, create-only, before any file is written; return the table that is there now.
+
+        Raises:
+            Overtaken: another run has begun the table in the meantime, with other options.
+        """
+        options = fix_options(self.archive, self.options)
+        return replace(self, options=options, archive=self.archive.in_folder(options.folder))
 
     def as_of(self, generation: int) -> TablePlace:
         """Return the table with the columns that a generation has; 0 for those that the table was begun with.
@@ -68,10 +77,9 @@ class TablePlace:
 
         Raises:
             Damaged: a file is missing in the table's folder.
-            Conflict: there is another one, whose rows queries of the folder would see.
         """
         archive, manifest = self.archive, generation.manifest
-        plan = published_plan(archive, manifest, self.options)
+        plan = published_plan(archive, manifest)
         begins = {segment: [row.start for row in rows] for segment, rows in generation.rows.items()}
         planned = {
             table_file_key(plan.generation, ranges[0].segment, ranges[0].start, plan.file_id): any(
@@ -90,12 +98,6 @@ class TablePlace:
                 where=f"{self.location}/{gone}",
                 todo="Create another table (--table NAME).",
             )
-        for key in sorted(key.removeprefix(folder) for key in there):
-            found = parse_table_file(key)
-            if found is not None and found.file_id == plan.file_id and key not in planned:
-                what = f"generation {manifest.generation} has a file that it was not planned with"
-                todo = "A run for a table that was removed wrote it; create another table (--table NAME)."
-                raise Conflict(what, where=f"{self.location}/{key}", todo=todo)
         return [f"{self.location}/{key}" for key in keys]
 
     def check_readable(self, files: Sequence[str]) -> None:
@@ -129,29 +131,34 @@ def _has_any(numbers: Sequence[int], low: int, high: int) -> bool:
     return bisect_left(numbers, low) < bisect_left(numbers, high)
 
 
-def begin_table(place: TablePlace, todo: TablePlan) -> TablePlace:
-    """Record the table's options, create-only, before any file is written; return the table with those in force.
+def check_records(place: TablePlace, todo: TablePlan) -> None:
+    """Check that no table of this name has files but no records.
 
     Args:
         place: the table.
         todo: the plan that is carried out first.
 
     Raises:
-        Conflict: the table was created with other options, or it has files but no records.
+        Conflict: one has: they were lost, or only they were removed.
     """
-    archive = place.archive
-
-    def is_lost() -> bool:
-        return find_options(archive) is None or (not todo.after and find_plan(archive, 0, None) is None)
-
-    if (
-        is_lost()
-        and any(name.startswith("generation=") for name in archive.store.folders(place.folder.prefix))
-        and is_lost()  # else another run has begun it in the meantime: options and plan precede the files
-    ):
+    if _lost(place, todo) and (lost := _lost(place, todo)):  # else another run has begun it between the two looks
+        store = place.archive.store
+        files = f"{store.uri}/{table_data(lost.prefix)}"
         raise Conflict(
             "the folder has files of a table, but the table's records are missing",
-            where=place.location,
-            todo=f"Restore {archive.uri} from a backup, or create another table (--table NAME).",
+            where=files,
+            todo=f"Restore {lost.uri} from a backup, or create another table (--table NAME). If the table was removed, "
+            "remove its files, too.",
         )
-    return replace(place, options=fix_options(archive, place.options))
+
+
+def _lost(place: TablePlace, todo: TablePlan) -> TableArchive | None:
+    """Return the table whose records are missing, while its folder has files; None if there is none.
+
+    A table's options and first plan precede its files.
+    """
+    options = find_options(place.archive)
+    records = place.archive.in_folder("" if options is None else options.folder)
+    if options is not None and (todo.after or find_plan(records, 0) is not None):
+        return None
+    return records if any(map(is_table_folder, records.store.folders(table_data(records.prefix)))) else None

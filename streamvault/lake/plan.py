@@ -11,14 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Literal
-from uuid import uuid4
 
 from pydantic import Field
 
-from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.errors import Damaged
 from streamvault.common.neighbours import grouped, holes
 from streamvault.common.progress import Progress
-from streamvault.lake.table import Decoding, OriginKind, TableOptions, check_current, find_options
+from streamvault.lake.table import Decoding, OriginKind, TableOptions
 from streamvault.lake.task import EventSource, TableRange
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import table_end_key, table_plan_key
@@ -40,9 +39,8 @@ class TablePlan(File):
         ranges: full segment name → start and end of each of its ranges, in order.
         events: total number of events; None if it is known only after reading.
         decoding: how its events become columns; None if that has not changed since the table was begun.
-        table: the id of its table, see `TableOptions`; empty in plans of earlier releases.
-        file_id: with what the names of its files end, so that no other plan's files, of this table or any, have them;
-            empty for a table in Hive's format, and for plans of earlier releases.
+        file_id: with what the names of its files end; empty but in plans of earlier releases, of Iceberg tables
+            without a folder of their own.
     """
 
     format: Literal[1, 2] = 1
@@ -51,18 +49,7 @@ class TablePlan(File):
     ranges: Mapping[SegmentName, tuple[tuple[Offset, Offset], ...]]
     events: Count | None
     decoding: Decoding | None = None
-    table: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
     file_id: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
-
-    def with_file_id(self) -> TablePlan:
-        """Return the plan with a new id for its files; an earlier release, which would name them otherwise, rejects it.
-
-        Query engines take a file of an Iceberg table to be what it always was, and keep it by its path. So a path must
-        not be used again, not even by a table that is made where another was removed. Tables in Hive's format do
-        without: engines also compare when a file was changed, and a partition has all files of its folder, so a late
-        task of a table that was removed must not find a name that is free.
-        """
-        return self.model_copy(update={"format": 2, "file_id": uuid4().hex})
 
     def options(self, begun: TableOptions) -> TableOptions:
         """Return the table's options for the generation's files, given those that the table was begun with."""
@@ -106,56 +93,43 @@ class PlanEnd(File):
     given_up: bool
 
 
-def find_plan(table: Archive, after: int, begun: TableOptions | None) -> TablePlan | None:
+def find_plan(table: Archive, after: int) -> TablePlan | None:
     """Return the plan of a table's generation that follows another; None if there is none.
 
-    Args:
-        table: the table.
-        after: the other generation.
-        begun: the options that the table was begun with; None if it does not matter whether the plan is of this table,
-            or of one that was removed here.
-
     Raises:
-        Damaged: the file is not a plan of a table of this name.
-        Conflict: it is of a table that was removed: a late run has written it.
-        Overtaken: the table was removed in the meantime, or made anew.
+        Damaged: the file is not a plan of this table.
     """
     key = table.prefix + table_plan_key(after)
     plan = find_file(TablePlan, table.store, key)
-    return None if plan is None else _checked(plan, table, after, begun)
+    return None if plan is None else _checked(plan, table, after)
 
 
-def _checked(plan: TablePlan, table: Archive, after: int, begun: TableOptions | None) -> TablePlan:
+def _checked(plan: TablePlan, table: Archive, after: int) -> TablePlan:
     key = table.prefix + table_plan_key(after)
-    if begun is not None and plan.table not in {"", begun.id} and find_options(table) is not None:
-        check_current(table, begun)  # else it is the other way round
-        what = f"the plan of generation {plan.generation} is of a table that was removed here"
-        todo = "Delete it and that generation's files in the table's folder, or create another table (--table NAME)."
-        raise Conflict(what, where=table.place.at(key), todo=todo)
     if plan.after != after or plan.manifest.name != table.stream or (after and plan.first != after + 1):
         what = f"the plan is of another table ({plan.manifest.name}, after {plan.after})"
         raise Damaged(what, where=table.place.at(key))
     return plan
 
 
-def fix_plan(table: Archive, plan: TablePlan, begun: TableOptions) -> TablePlan:
-    """Write a plan, create-only; return the plan in force. ``begun`` and `Conflict` are as for `find_plan`.
+def fix_plan(table: Archive, plan: TablePlan) -> TablePlan:
+    """Write a plan, create-only; return the plan in force.
 
     Raises:
         Damaged: the existing plan cannot be read.
     """
     key = table.prefix + table_plan_key(plan.after)
-    return _checked(decide_file(table.store, key, plan)[0], table, plan.after, begun)
+    return _checked(decide_file(table.store, key, plan)[0], table, plan.after)
 
 
-def published_plan(table: Archive, manifest: Manifest, begun: TableOptions) -> TablePlan:
-    """Return the plan of a published generation. ``begun`` and `Conflict` are as for `find_plan`.
+def published_plan(table: Archive, manifest: Manifest) -> TablePlan:
+    """Return the plan of a published generation.
 
     Raises:
         Damaged: the plan is missing or cannot be read.
     """
     for after in dict.fromkeys((manifest.first - 1, 0)):  # a table may begin after expired generations
-        plan = find_plan(table, after, begun)
+        plan = find_plan(table, after)
         if plan is not None and plan.generation == manifest.generation:
             return plan
     where = f"{table.store.uri}/{table.prefix}"
@@ -173,7 +147,7 @@ def options_after(table: Archive, begun: TableOptions, last: Manifest | None) ->
     Raises:
         Damaged: the generation's plan is missing or cannot be read.
     """
-    return begun if last is None or begun.decode == "none" else published_plan(table, last, begun).options(begun)
+    return begun if last is None or begun.decode == "none" else published_plan(table, last).options(begun)
 
 
 def is_given_up(table: Archive, after: int) -> bool:

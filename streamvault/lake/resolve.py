@@ -41,7 +41,7 @@ from streamvault.lake.table import (
     unfit,
 )
 from streamvault.lake.task import check_sample
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive import FOLDER_DIGITS, Archive, TableArchive
 from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sources.schemas import Encodings
@@ -94,25 +94,29 @@ def resolved_table(source: str, options: DdlOptions) -> Iterator[ResolvedTable]:
     if not is_stream(source):
         archive = Archive.open(source)
         root = archive.root if options.root is None else RootAddress.parse(options.root).resolve()
-        history = archive.history(since=_first_needed(_table_of(root, archive.stream, options), options), keep="none")
+        since = _first_needed(*_table_of(root, archive.stream, options), options)
+        history = archive.history(since=since, keep="none")
         history.generations[-1].manifest.require_events(archive.uri)
         yield _resolve(ArchiveOrigin(ArchiveState(archive, history), limits.window), root, options)
         return
     if options.root is None:
         _, name = parse_stream(source)
-        todo = f"Add --root ROOT; the table's folder will be ROOT/{name}/table/NAME."
+        todo = f"Add --root ROOT; the table will be below ROOT/{name}/table/NAME."
         raise Usage("a table from a stream requires --root", where=source, todo=todo)
     root = RootAddress.parse(options.root).resolve()
     with open_stream(source) as stream:
         yield _resolve(StreamOrigin(stream, limits.largest_event), root, options)
 
 
-def _table_of(root: RootAddress, name: StreamName, given: DdlOptions) -> Archive:
+def _table_of(root: RootAddress, name: StreamName, given: DdlOptions) -> tuple[TableArchive, TableOptions | None]:
+    """Return the table that the caller names, and its options; None if there is none yet."""
     table = (given.table or "").rpartition(".")[2]
-    return Archive(root, name).table_archive(table or plain_name(name.stream))
+    archive = TableArchive(root, name, table or plain_name(name.stream), folder="")
+    found = find_options(archive)
+    return archive.in_folder(uuid4().hex[:FOLDER_DIGITS] if found is None else found.folder), found
 
 
-def _first_needed(table: Archive, given: DdlOptions) -> int:
+def _first_needed(table: TableArchive, options: TableOptions | None, given: DdlOptions) -> int:
     """Return the first original generation of the archive that a handoff or its statements look at; 0 for all.
 
     That is the table's newest, which must be the archive's; the one before it if its files may have to be made blank.
@@ -120,8 +124,8 @@ def _first_needed(table: Archive, given: DdlOptions) -> int:
     """
     if given.raw:
         return 0
-    options, last = find_options(table), table.newest()
-    if options is None or last is None:
+    last = None if options is None else table.newest()
+    if last is None:
         return 0
     return last.first if is_empty(last) else last.generation
 
@@ -130,8 +134,7 @@ def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTa
     name = origin.stream
     database, dot, _ = (given.table or "").rpartition(".")
     database = database if dot else plain_name(name.scope)
-    archive = _table_of(root, name, given)
-    found = find_options(archive)
+    archive, found = _table_of(root, name, given)
     if not database or plain_name(database) != database:
         raise Usage("a database name may contain only a-z, 0-9 and _", where=repr(database))
     if found is not None and found.origin != origin.kind:
@@ -144,7 +147,7 @@ def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTa
         needless = ("decode", "framing", "event_time", "registry", "group")
         given = given.model_copy(update={name: None for name in needless if hasattr(given, name)})
     with origin.unless_archive_changed():
-        options, warnings, schemas = _options(origin, found, archive.table, given)
+        options, warnings, schemas = _options(origin, found, archive, given)
     place = TablePlace(database, options, archive)
     if found is None:
         return ResolvedTable(origin, place, tuple(warnings), schemas=schemas)
@@ -253,7 +256,7 @@ def _schemas(
 
 
 def _options(
-    origin: Origin, found: TableOptions | None, table: str, given: DdlOptions
+    origin: Origin, found: TableOptions | None, table: TableArchive, given: DdlOptions
 ) -> tuple[TableOptions, list[str], Callable[[], SchemaGroup] | None]:
     """Merge the caller's options, those the table was created with, and the defaults, in this order."""
     kind = given.format or (found.kind if found else "iceberg")
@@ -287,11 +290,12 @@ def _options(
         field, unit = _event_time(given.event_time, columns)
     has_day = found.generation_day if found else kind == "iceberg" and not field
     options = TableOptions(
-        format=2 if has_day else 1,
+        format=3 if found is None else found.format,
+        folder=table.folder,
         scope=origin.stream.scope,
         stream=origin.stream.stream,
         origin=origin.kind,
-        table=table,
+        table=table.table,
         kind=kind,
         decode=decode,
         framing=framing,
@@ -303,7 +307,6 @@ def _options(
         event_time_unit=unit,
         target_size=target_size,
         generation_day=has_day,
-        id=found.id if found else uuid4().hex,
     )
     parser_of(options)  # raises here rather than in a task
     if found is None and decode != "none":

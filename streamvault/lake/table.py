@@ -21,9 +21,8 @@ from pydantic import Field, model_validator
 from streamvault.common.errors import Conflict, Overtaken, Usage
 from streamvault.lake.read import EVENT_SCHEMA
 from streamvault.lake.reports import ERROR, Decode, Framing, TableFormat
-from streamvault.layouts.keys import table_options_key
-from streamvault.manifests.archive import Archive
-from streamvault.manifests.files import File, Model, decide_file, find_file
+from streamvault.manifests.archive import TableArchive, TableRecord
+from streamvault.manifests.files import Model, decide_file, find_file
 from streamvault.streamstore.model import StreamName
 
 _TODO = (
@@ -319,8 +318,8 @@ class Decoding(Model):
     reader: str = ""
 
 
-class TableOptions(File):
-    """The file ``table.json`` among a table's records.
+class TableOptions(TableRecord):
+    """The file ``table.json`` of a table.
 
     Attributes:
         scope: scope of the stream.
@@ -340,13 +339,10 @@ class TableOptions(File):
         event_time: the field (with dots into structs) for the column `event_time`; empty for none.
         event_time_unit: the unit of a numeric field, since 1970.
         target_size: maximum segment bytes in a file.
-        id: random digits, by which a table differs from one that was removed at the same place; empty in tables of
-            earlier releases.
         generation_day: whether files have a column `generation_day`, which earlier releases do not write: a new
             Iceberg table without an event time has it, and is partitioned by it.
     """
 
-    format: Literal[1, 2] = 1
     scope: str
     stream: str
     origin: OriginKind = "archive"
@@ -363,7 +359,6 @@ class TableOptions(File):
     event_time_unit: TimeUnit = "ms"
     target_size: Annotated[int, Field(ge=1)]
     generation_day: bool = False
-    id: Annotated[str, Field(pattern="^([0-9a-f]{32})?$")] = ""
 
     @property
     def name(self) -> StreamName:
@@ -441,34 +436,35 @@ def _grown_columns(held: tuple[TableColumn, ...], new: tuple[TableColumn, ...]) 
     return (*found, *(column.model_copy(update={"added": True}) for column in added))
 
 
-def find_options(table: Archive) -> TableOptions | None:
-    """Return the options of a table, or None if the table does not exist.
+def find_options(table: TableArchive) -> TableOptions | None:
+    """Return the options of the table that now has a table's name, or None if there is none.
 
     Raises:
         Damaged: the file is not valid.
-        InvalidKey: the table's name is not valid.
     """
-    return find_file(TableOptions, table.store, table.prefix + table_options_key())
+    return find_file(TableOptions, table.store, table.options_key)
 
 
-def fix_options(table: Archive, options: TableOptions) -> TableOptions:
-    """Write the options, create-only, so that there is one table at a location; return those in force.
+def fix_options(table: TableArchive, options: TableOptions) -> TableOptions:
+    """Write the options, create-only, so that there is one table of a name; return those in force.
 
     Raises:
         Overtaken: another run has begun the table, with other options. The next run compares the caller's with them.
     """
-    key = table.prefix + table_options_key()
-    found = decide_file(table.store, key, options)[0]
-    if found != options.model_copy(update={"id": found.id}):
-        raise Overtaken("another run has begun this table in the meantime", where=table.place.at(key))
+    found = decide_file(table.store, table.options_key, options)[0]
+    if found != options.model_copy(update={"folder": found.folder}):
+        where = table.place.at(table.options_key)
+        raise Overtaken("another run has begun this table in the meantime", where=where)
     return found
 
 
-def check_current(table: Archive, begun: TableOptions) -> None:
-    """Check that a table is still the one that a run works on: it may have been removed and made anew meanwhile.
+def check_current(table: TableArchive, begun: TableOptions) -> None:
+    """Check that a table was not removed, or made anew elsewhere, while a run worked on it.
+
+    What such a run writes harms nobody, as it is in a folder of its own; but the run has not done what it was asked to.
 
     Raises:
-        Overtaken: it is not.
+        Overtaken: it was.
     """
     if find_options(table) != begun:
         raise Overtaken("the table was removed in the meantime, or made anew", where=table.uri)

@@ -23,7 +23,7 @@ from typing import IO, ClassVar, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamvault.common.errors import Conflict, Failed, Overtaken, Usage
+from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.lake.decoding import decoded_columns
 from streamvault.lake.payloads import binaries, integers
 from streamvault.lake.read import batch_of, event_blocks
@@ -31,17 +31,10 @@ from streamvault.lake.reports import ERROR
 from streamvault.lake.table import EVENT_TIME, GENERATION, GENERATION_DAY, TableOptions
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.isolated import NotDecodable
-from streamvault.layouts.keys import (
-    PlaceAddress,
-    archive_prefix,
-    table_file_key,
-    table_folder,
-    table_options_key,
-)
+from streamvault.layouts.keys import PlaceAddress, table_file_key
 from streamvault.layouts.table import read_facts
 from streamvault.layouts.table_decoder import RANGES, ROW_GROUP_BYTES
 from streamvault.manifests.damage import ArchivedPart, damaged_range, read_verified
-from streamvault.manifests.files import find_file
 from streamvault.manifests.manifest import SchemaGroup
 from streamvault.manifests.spans import SegmentSpan, Span
 from streamvault.objectstore.store import AlreadyExists, NoSuchObject, ObjectStore
@@ -266,7 +259,6 @@ def write_file(task: FileTask) -> WrittenFile:
         Damaged: the archive's bytes do not match the manifest; nothing is written.
         NotEvents: the stream's bytes are not events.
         Conflict: a file with this name has other ranges.
-        Overtaken: the table was removed in the meantime, or made anew.
         Failed: there is no space for temporary files.
     """
     target = task.folder.root.open()
@@ -277,7 +269,6 @@ def write_file(task: FileTask) -> WrittenFile:
         with tempfile.TemporaryFile(prefix="streamvault-") as spool:
             ranges, undecoded = _write(task, spool)
             size = spool.tell()
-            _check_table(target, task)
             # Not closed here: the client library may still refer to it, and it is freed with the last reference.
             target.put(task.key, memoryview(mmap.mmap(spool.fileno(), size, access=mmap.ACCESS_READ)))
     except AlreadyExists:
@@ -439,15 +430,6 @@ def _batch(task: FileTask, schema: pa.Schema, events: pa.RecordBatch) -> pa.Reco
     if task.options.generation_day:  # in a table of an earlier release, a column of this name is the payloads'
         columns[GENERATION_DAY] = pa.repeat(pa.scalar(task.created.astimezone(UTC).date()), len(events))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-
-def _check_table(target: ObjectStore, task: FileTask) -> None:
-    """Check that the table is not removed: engines that read folders would see the file in another table's."""
-    options = task.options
-    records = archive_prefix(options.scope, options.stream) + table_folder(options.table)
-    found = find_file(TableOptions, target, key := records + table_options_key())
-    if found is None or found.id != options.id:
-        raise Overtaken("the table was removed in the meantime, or made anew", where=f"{target.uri}/{key}")
 
 
 def _find(target: ObjectStore, task: FileTask) -> WrittenFile | None:

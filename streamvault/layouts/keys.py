@@ -37,6 +37,7 @@ _TRUNCATION = re.compile(r"_manifest/truncations/([0-9]{10})\.json")
 _RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json|blocks\.json)")
 _WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
+_TABLE_FOLDER = re.compile(r"[0-9a-f]{12}|generation=[1-9][0-9]{0,9}")
 _LINE_FOLDER = "_line-"
 _LINE = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})(?:-([0-9a-f]{{32}}))?\.parquet")
@@ -213,28 +214,36 @@ def work_folder(span: GenerationSpan, attempt: int = 1) -> str:
     return folder if attempt == 1 else f"{folder}{attempt:04d}/"
 
 
-def table_folder(name: str) -> str:
-    """Return the folder, below an archive, of a table's records (options, plans and manifests), with a trailing slash.
+def table_folder(name: str, folder: str = "") -> str:
+    """Return the folder, below an archive, of a table's records (plans and manifests), with a trailing slash.
 
     It is separate from the folder of the table's files, which query engines may clean up.
+
+    Args:
+        name: the table's name.
+        folder: the table's own folder below that name, which no other table of the name has: 12 hexadecimal digits;
+            empty in tables of earlier releases.
 
     Raises:
         InvalidKey: the name is not valid in every catalog.
     """
     if not _TABLE.fullmatch(name):
         raise InvalidKey("a table's name must be 1 to 128 characters of a-z, 0-9 and _", where=repr(name))
-    return f"{TABLES}{name}/"
+    return f"{TABLES}{name}/{folder and f'{folder}/'}"
 
 
 def table_data(records: str) -> str:
-    """Return the folder of a table's files, given that of its records: ``…/_table/NAME/`` → ``…/table/NAME/``."""
-    above, _, name, _ = records.rsplit("/", 3)
-    return f"{above}/table/{name}/"
+    """Return the folder of a table's files, given that of its records below a root.
+
+    That is ``SCOPE/STREAM/_table/NAME/…`` → ``SCOPE/STREAM/table/NAME/…``.
+    """
+    scope, stream, _, below = records.split("/", 3)
+    return f"{scope}/{stream}/table/{below}"
 
 
-def table_options_key() -> str:
-    """Return the key, in the folder of a table's records, of the options the table was created with."""
-    return "table.json"
+def table_options_key(name: str) -> str:
+    """Return the key, below an archive, of the options that a table was created with; raises as `table_folder`."""
+    return f"{table_folder(name)}table.json"
 
 
 def table_registration_key() -> str:
@@ -387,6 +396,11 @@ def table_of(key: str) -> str:
     root, _, rest = key.partition("/")
     name, slash, _ = rest.partition("/")
     return name if slash and root in {"table", "_table"} and _TABLE.fullmatch(name) else ""
+
+
+def is_table_folder(name: str) -> bool:
+    """Check whether a folder's name, below ``table/NAME/``, is that of a table's own folder or of a generation."""
+    return _TABLE_FOLDER.fullmatch(name) is not None
 
 
 def parse_table_file(key: str) -> TableFileKey | None:

@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 from weakref import WeakValueDictionary
+
+from pydantic import Field
 
 from streamvault.common.errors import Absent, Conflict, Damaged, Overtaken
 from streamvault.layouts.archived_range import ArchivedRange
@@ -25,11 +27,12 @@ from streamvault.layouts.keys import (
     manifest_key,
     ranges_key,
     table_folder,
+    table_options_key,
 )
 from streamvault.layouts.layout import table_layout
 from streamvault.layouts.packed_ranges import Kept, packed
 from streamvault.manifests.decisions import Decision
-from streamvault.manifests.files import decode
+from streamvault.manifests.files import File, decode, find_file
 from streamvault.manifests.history import Generation, History, by_segment, check_contains, check_follows, cross_check
 from streamvault.manifests.listing import UNKNOWN_TODO, Listing, check_decisions, manifest_lost, read_listing
 from streamvault.manifests.manifest import MAX_INDEX_BYTES, GenerationModel, IndexEntry, Manifest, Totals
@@ -226,8 +229,14 @@ class Archive:
         return self.store.folders(self.prefix + TABLES)
 
     def table_archive(self, name: str) -> TableArchive:
-        """Return the records of one of the archive's tables."""
-        return TableArchive(self.root, self.stream, name, self.store)
+        """Return the records of one of the archive's tables, of the one that now has this name.
+
+        Raises:
+            Damaged: its options cannot be read.
+            InvalidKey: the name is not valid.
+        """
+        begun = find_file(TableRecord, self.store, self.prefix + table_options_key(name))
+        return TableArchive(self.root, self.stream, name, "" if begun is None else begun.folder, self.store)
 
     def listing(self, keys: list[str] | None = None) -> Listing:
         """Return the generations in force and their marks; ``keys`` as for `read_listing`."""
@@ -627,20 +636,46 @@ class Archive:
         return Generation(manifest, by_segment(rows), self.reader_of(manifest), fingerprint)
 
 
+FOLDER_DIGITS = 12
+"""Digits in the name of a table's folder."""
+
+
+class TableRecord(File):
+    """The part of the file ``table.json`` that says where a table's records and files are.
+
+    Attributes:
+        folder: random digits, the name of the folder in ``_table/NAME/`` and ``table/NAME/`` that is this table's. What
+            a run of a table that was removed writes late is in another one. Empty in tables of earlier releases (format
+            1 and 2), which are in those folders themselves.
+    """
+
+    format: Literal[1, 2, 3] = 1
+    folder: Annotated[str, Field(pattern=f"^([0-9a-f]{{{FOLDER_DIGITS}}})?$")] = ""
+
+
 class TableArchive(Archive):
     """A table's records, with the interface of an archive: the generations whose data are in the table's files.
 
-    Its prefix, the folder of the records, is ``SCOPE/STREAM/_table/NAME/``.
+    Its prefix, the folder of the records, is ``SCOPE/STREAM/_table/NAME/FOLDER/``, see `TableRecord`.
     """
 
-    def __init__(self, root: RootAddress, stream: StreamName, name: str, store: ObjectStore | None = None) -> None:
+    def __init__(
+        self, root: RootAddress, stream: StreamName, name: str, folder: str, store: ObjectStore | None = None
+    ) -> None:
         super().__init__(root, stream, store)
         self.table = name
+        self.folder = folder
+        self.options_key = super().prefix + table_options_key(name)
+        self._records = super().prefix + table_folder(name, folder)
+
+    def in_folder(self, folder: str) -> TableArchive:
+        """Return the records of the table of this name that has a folder."""
+        return TableArchive(self.root, self.stream, self.table, folder, self.store)
 
     @property
     def prefix(self) -> str:
         """The folder of the records below the root, with a trailing slash."""
-        return super().prefix + table_folder(self.table)
+        return self._records
 
     @property
     def line(self) -> str | None:

@@ -231,7 +231,7 @@ def test_login_may_do_nothing_else(minio: S3Server, bucket: str, login: str) -> 
     server = limited(minio, policy(login, bucket))
     client, admin = server.client(), minio.client()
     base = "backups/scope/stream/"
-    readable = "backups/scope/other/table/t/generation=1/f.parquet"
+    readable = "backups/scope/other/table/t/012345678901/generation=1/f.parquet"
     for key in ("elsewhere/x", readable, *(base + key for key in KEYS.values())):
         admin.put_object(Bucket=bucket, Key=key, Body=b"x")
 

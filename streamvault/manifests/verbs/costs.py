@@ -404,9 +404,7 @@ def cost_of_conversion(generations: Sequence[Sequence[tuple[str, ArchivedRange]]
 
 
 def cost_of_handoff(files: Iterable[Iterable[tuple[str, ArchivedRange]]]) -> Cost:
-    """Return the cost of a handoff: reading as for an import, and the table's files.
-
-    Before the PUT of each, it is looked up, and so is the table.
+    """Return the cost of a handoff: reading as for an import, and the table's files, each looked up before its PUT.
 
     Args:
         files: of each file, the layout and the row of each range that it is made of.
@@ -414,7 +412,7 @@ def cost_of_handoff(files: Iterable[Iterable[tuple[str, ArchivedRange]]]) -> Cos
     found, count = Requests(puts=3), 0
     for rows in files:
         count += 1
-        found += to_read_all((stored, row, row.end - row.start) for stored, row in rows) + Requests(puts=1, gets=2)
+        found += to_read_all((stored, row, row.end - row.start) for stored, row in rows) + Requests(puts=1, gets=1)
     return found.cost(count)
 
 

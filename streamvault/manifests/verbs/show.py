@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -220,8 +219,13 @@ class _Folders:
         archive = Archive(root, name)
         found = [archive]
         for table in archive.tables() if TABLES.rstrip("/") in folders else ():
-            with suppress(InvalidKey):  # a foreign folder
+            try:
                 found.append(archive.table_archive(table))
+            except InvalidKey:  # a foreign folder
+                continue
+            except (AccessDenied, Damaged) as problem:
+                summary = ArchiveSummary(archive=archive.uri, table=table, stream_name=str(name), problem=str(problem))
+                yield Overview(None, summary)
         for each in found:
             has_plan = WORK.rstrip("/") in folders and not each.table
             held = None if each.table else keys

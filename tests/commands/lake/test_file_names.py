@@ -1,8 +1,8 @@
-"""Names of an Iceberg table's files: no other plan has them, of any table at any time, and each run of a plan does."""
+"""Names of a table's files: no other plan has them, of any table at any time, and each run of a plan does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,13 +11,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from streamvault import import_stream, write_table
 from streamvault.common.errors import Conflict, Damaged, Failed
-from streamvault.lake.plan import TablePlan, find_plan
 from streamvault.lake.reports import HandoffReport
+from streamvault.lake.table import TableOptions
 from streamvault.lake.task import FileTask, WrittenFile, write_file
-from streamvault.layouts.keys import table_file_key, table_plan_key
 from streamvault.manifests.files import find_file
 from streamvault.streamstore.model import StreamName
-from testkit.lakes import RESTORED, is_whole, table_keys, table_of, writing
+from testkit.lakes import RESTORED, as_earlier_releases, files_folder, is_whole, table_keys, table_of, writing
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, contents, objects_of, replace_object
 
 vault = a_vault(events=120)
@@ -36,14 +35,6 @@ def stopped_after(files: int) -> Any:
         return write_file(task)
 
     return writing(write)
-
-
-@pytest.fixture
-def former() -> Iterator[pytest.MonkeyPatch]:
-    """Plans are made as releases before made them, until that is undone."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TablePlan, "with_file_id", lambda plan: plan)
-        yield patch
 
 
 def test_no_path_is_used_again(vault: Vault) -> None:
@@ -94,42 +85,33 @@ def test_stopped_run_is_resumed_under_the_same_names(vault: Vault) -> None:
     assert is_whole(vault)
 
 
-def test_hive_tables_have_names_without_an_id(vault: Vault) -> None:
-    """A partition has all files of its folder, so one that a late run writes again must be in the way of another."""
-    hand_off(vault, format="parquet")
-    plan = find_plan(table_of(vault), 0, None)
-    assert plan is not None
-    assert (plan.format, plan.file_id) == (1, "")
-    first = next(plan.planned())
-    assert table_keys(vault.root)[0].endswith(f"/{table_file_key(1, first.segment, first.start)}")
+class FormerOptions(TableOptions):
+    format: Literal[1, 2] = 1
 
 
-class FormerPlan(TablePlan):
-    format: Literal[1] = 1
-
-
-def test_earlier_release_rejects_the_plan_rather_than_name_files_otherwise(vault: Vault) -> None:
+def test_earlier_release_rejects_the_table_rather_than_continue_it_elsewhere(vault: Vault) -> None:
     hand_off(vault)
-    key = table_of(vault).prefix + table_plan_key(0)
     with pytest.raises(Damaged, match="unsupported format version"):
-        find_file(FormerPlan, objects_of(vault.root), key)
+        find_file(FormerOptions, objects_of(vault.root), table_of(vault).options_key)
 
 
-def test_table_of_the_former_naming_is_continued(tmp_path: Path, former: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("file_id", ["", "0123456789abcdef" * 2], ids=["release 0.1", "the former naming"])
+def test_table_of_an_earlier_release_is_continued_where_it_is(tmp_path: Path, file_id: str) -> None:
     (tmp_path / "objects").mkdir()
     vault = Vault(tmp_path, f"file://{tmp_path}/objects")
     vault.create()
     catalog = f"sql:sqlite:///{tmp_path}/catalog.db"
-    for number, is_former in enumerate((True, True, False, False), start=1):
+    for number in (1, 2):
         vault.add(*(b"%d-%d" % (number, index) * 200 for index in range(30)))
-        if number == 2:  # and stopped after its plan: today's run has the names that the other one planned
-            with stopped_after(1), pytest.raises(Failed):
-                hand_off(vault, catalog=catalog)
-            former.undo()
-        assert hand_off(vault, catalog=catalog).registered == (number,)
-        plan = find_plan(table_of(vault), number - 1, None)
-        assert plan is not None
-        assert (plan.file_id == "") == is_former
+        # the second stopped after its plan: today's run has the names that the other one planned
+        with stopped_after(1) if number == 2 else nullcontext(), suppress(Failed):
+            hand_off(vault)
+    as_earlier_releases(vault.root, file_id=file_id)
+    for number in (2, 3):
+        vault.add(*(b"%d-%d" % (number, index) * 200 for index in range(30)))
+        registered = hand_off(vault, catalog=catalog).registered
+        assert registered == ((1, 2, 3) if number == 2 else (4,))
+    assert files_folder(vault.root) == f"{NAME}/table/stream/"
     assert is_whole(vault)
     table = SqlCatalog("streamvault", uri=catalog.removeprefix("sql:")).load_table(("scope", "stream"))
     found = sorted(table.scan(selected_fields=("pointer",)).to_arrow()["pointer"].to_pylist())

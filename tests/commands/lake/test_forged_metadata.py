@@ -26,7 +26,6 @@ from streamvault.objectstore.uri import RootAddress
 from testkit.killed import before_call
 from testkit.small_archives import NAME, Vault
 
-FOLDER = f"objects/{NAME}/table/stream"
 RESERVED = "write.py-location-provider.impl"
 HONEST = {
     "comment": "of the shop",
@@ -83,6 +82,10 @@ class Lake:
     def place(self) -> TablePlace:
         return self.place_of("stream")
 
+    @property
+    def files_folder(self) -> Path:
+        return Path(self.place.location.removeprefix("file://"))
+
     def place_of(self, table: str) -> TablePlace:
         archive = Archive(RootAddress.parse(self.vault.root).resolve(), NAME).table_archive(table)
         options = find_options(archive)
@@ -98,10 +101,10 @@ class Lake:
     @property
     def newest(self) -> Path:
         """The newest metadata."""
-        return max((self.folder / FOLDER / "metadata").glob("*.metadata.json"))
+        return max((self.files_folder / "metadata").glob("*.metadata.json"))
 
     def files(self) -> set[Path]:
-        return {path for path in (self.folder / FOLDER).rglob("*") if path.is_file()}
+        return {path for path in (self.files_folder).rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -192,7 +195,7 @@ OUTSIDE = (
 def test_file_outside_the_tables_folder_is_refused(
     shared: Lake, place: Callable[[dict[str, Any], str], None], outside: str
 ) -> None:
-    file = outside.format(root=shared.folder / "objects", folder=shared.folder / FOLDER)
+    file = outside.format(root=shared.folder / "objects", folder=shared.files_folder)
     shared.forge(lambda metadata: place(metadata, file))
     before = shared.files()
     with pytest.raises(Damaged, match="name a file outside the table's folder") as refused:
@@ -205,14 +208,14 @@ def test_file_outside_the_tables_folder_is_refused(
 @pytest.mark.parametrize("outside", OUTSIDE)
 @pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])
 def test_property_that_names_a_folder_elsewhere_is_refused(shared: Lake, name: str, outside: str) -> None:
-    path = outside.format(root=shared.folder / "objects", folder=shared.folder / FOLDER)
+    path = outside.format(root=shared.folder / "objects", folder=shared.files_folder)
     shared.forge(lambda metadata: metadata["properties"].update({name: path}))
     with pytest.raises(Conflict, match=f"has a property that may run code, or make files be .* elsewhere: .*{name}"):
         shared.hand_off()
 
 
 def test_link_out_of_the_tables_folder_is_refused(shared: Lake) -> None:
-    link = shared.folder / FOLDER / "linked"
+    link = shared.files_folder / "linked"
     link.symlink_to(shared.victim.parent)
     shared.forge(lambda metadata: in_log(metadata, f"file://{link}/victim.txt"))
     with pytest.raises(Damaged, match="outside the table's folder"):
@@ -299,7 +302,7 @@ def test_settings_in_the_working_folder_are_refused(
 
 
 def test_properties_of_engines_are_accepted_and_nothing_is_deleted(lake: Lake) -> None:
-    folder = f"file://{lake.folder}/{FOLDER}"
+    folder = f"file://{lake.files_folder}"
     with lake.table.transaction() as change:
         change.set_properties(
             {**HONEST, "write.object-storage.path": f"{folder}/data", "write.metadata.path": f"{folder}/metadata"}
@@ -358,9 +361,10 @@ def rest_server(config: dict[str, Any], of_table: dict[str, Any], *, is_there: b
 def test_rest_server_sets_nothing_but_a_login_for_the_table(
     shared: Lake, ran: Path, monkeypatch: pytest.MonkeyPatch, vended: dict[str, str]
 ) -> None:
-    place, metadata = shared.place, json.loads(shared.newest.read_text())
+    place, newest = shared.place, shared.newest
+    metadata = json.loads(newest.read_text())
     monkeypatch.setattr(RootAddress, "access", ACCESS)
-    of_table = {"metadata-location": f"file://{shared.newest}", "metadata": metadata, "config": {**HOSTILE, **vended}}
+    of_table = {"metadata-location": f"file://{newest}", "metadata": metadata, "config": {**HOSTILE, **vended}}
     with rest_server({"defaults": HOSTILE, "overrides": {**HOSTILE, "prefix": "p"}}, of_table) as uri:
         catalog = cast("Any", open_catalog(f"rest:{uri}", "iceberg"))
         assert catalog.identity(place) == uri

@@ -24,7 +24,7 @@ from streamvault.objectstore.store import ObjectStore
 from streamvault.sources.reader import TRUNCATED
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamCut, StreamName
 from streamvault.streamstore.uri import parse_stream
-from testkit.lakes import PREFIX, RESTORED, is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing
+from testkit.lakes import RESTORED, files_folder, is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing
 from testkit.scenes import lure
 from testkit.small_archives import NAME, Vault, a_vault, contents, objects_of
 from testkit.streams import append_events, frame
@@ -314,6 +314,6 @@ def test_command_prints_what_it_did(vault: Vault, ran: Ran) -> None:
     vault.add(b"lost", b"kept")
     truncate(vault, keep=1)
     assert "gap: scope/stream/" in ran(*line).err
-    assert any(key.startswith(f"{PREFIX}table/stream/generation=2/") for key in table_keys(vault.root))
+    assert any(key.startswith(f"{files_folder(vault.root)}generation=2/") for key in table_keys(vault.root))
     assert main(["handoff", "local:///no/stream", "--root", vault.root]) == 2
     assert main(["handoff", vault.uri(StreamName("scope", "none")), "--root", vault.root]) == 5

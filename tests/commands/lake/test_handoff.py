@@ -17,7 +17,7 @@ from streamvault.common.errors import Conflict, Problem, Usage
 from streamvault.lake.reports import HandoffReport
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.streamstore.model import EventPointer, StreamName
-from testkit.lakes import PREFIX, RESTORED, is_whole, rows_of, table_keys
+from testkit.lakes import RESTORED, files_folder, is_whole, rows_of, table_keys, table_of
 from testkit.small_archives import KINDS, NAME, RANGE_SIZE, Vault, a_root, a_vault, contents, objects_of, replace_object
 from tests.told import Ran
 
@@ -66,7 +66,7 @@ def test_files_hold_the_target_size_and_statistics(vault: Vault) -> None:
         file = pq.ParquetFile(io.BytesIO(store.get(key)))
         rows = file.read().to_pylist()
         begin, size = (rows[0]["epoch"], rows[0]["segment"], rows[0]["offset"]), sum(row["length"] for row in rows)
-        assert re.search(f"/{begin[0]:010d}.{begin[1]:010d}-{begin[2]:019d}-[0-9a-f]{{32}}.parquet$", key)
+        assert re.search(f"/{begin[0]:010d}.{begin[1]:010d}-{begin[2]:019d}.parquet$", key)
         assert last is None or last < begin
         last = begin
         assert size <= TARGET or len({row["offset"] // RANGE_SIZE for row in rows}) == 1
@@ -115,7 +115,7 @@ def test_concurrent_runs_make_one_table(vault: Vault, origin: str) -> None:
 def test_foreign_file_in_the_way_is_a_conflict(vault: Vault) -> None:
     vault.export()
     hand_off(vault)
-    replace_object(vault.root, f"{PREFIX}_table/stream/_manifest/0000000001.json", None)
+    replace_object(vault.root, f"{table_of(vault).prefix}_manifest/0000000001.json", None)
     replace_object(vault.root, table_keys(vault.root)[0], b"no Parquet")
     with pytest.raises(Conflict, match="an unrelated file already exists"):
         hand_off(vault)
@@ -199,10 +199,10 @@ def test_ddl_names_the_complete_generations(vault: Vault, ran: Ran) -> None:
     for engine in ("athena", "trino", "hive", "duckdb"):
         said[engine] = ran("ddl", vault.archive, engine).out
         assert "generation=2" not in said[engine]
-    assert f"LOCATION '{vault.archive}/table/stream/generation=1/'" in said["hive"]
+    assert f"LOCATION '{vault.root}/{files_folder(vault.root)}generation=1/'" in said["hive"]
     assert "'projection.generation.range' = '1,1'" in said["athena"]
     assert "ARRAY['1']" in said["trino"]
-    assert f"'{vault.archive}/table/stream/generation=1/*.parquet'" in said["duckdb"]
+    assert f"'{vault.root}/{files_folder(vault.root)}generation=1/*.parquet'" in said["duckdb"]
     assert "events/0000000003.0000000006/" in ran("ddl", vault.archive, "hive", "--raw").out
     assert "no statement for raw events" in ran("ddl", vault.archive, "duckdb", "--raw", code=2).err
     hand_off(vault, format="parquet")

@@ -21,7 +21,7 @@ from streamvault.manifests.archive import NoSuchArchive
 from streamvault.manifests.files import decode as decoded_file
 from streamvault.streamstore.model import StreamName
 from testkit.killed import before_call
-from testkit.lakes import generation_of, is_whole, meanwhile, rows_in, table_keys, table_of, writing
+from testkit.lakes import files_folder, generation_of, is_whole, meanwhile, rows_in, table_keys, table_of, writing
 from testkit.small_archives import (
     KINDS,
     NAME,
@@ -230,7 +230,7 @@ def test_killed_run_is_resumed_after_a_merge(vault: Vault) -> None:
     hand_off(vault)
     whole = contents(vault.root)
     for number, key_of in product((6, 5), (manifest_key, ranges_key)):
-        replace_object(vault.root, f"{NAME}/_table/stream/{key_of(GenerationSpan.of(number))}", None)
+        replace_object(vault.root, table_of(vault).prefix + key_of(GenerationSpan.of(number)), None)
     # the state left by two runs that were killed before they published
     compact(vault)
     report = hand_off(vault)
@@ -318,9 +318,9 @@ def test_file_with_the_planned_ranges_of_other_events_is_refused(vault: Vault, t
     hand_off(other, root=vault.root, table="others", format="parquet")
     with writing(Mock(side_effect=Failed("stopped for a test"))), pytest.raises(Failed):
         hand_off(one, root=vault.root, table="twin", format="parquet")
-    for key, content in contents(vault.root).items():
-        if "/table/others/" in key:
-            objects_of(vault.root).put(key.replace("/others/", "/twin/"), content)
+    for key in table_keys(vault.root, "others"):
+        name = key.removeprefix(files_folder(vault.root, "others"))
+        objects_of(vault.root).put(files_folder(vault.root, "twin") + name, objects_of(vault.root).get(key))
     with pytest.raises(Conflict, match="with other ranges"):
         hand_off(one, root=vault.root, table="twin")
 

@@ -20,12 +20,11 @@ from hypothesis import strategies as st
 from pyiceberg.catalog.sql import SqlCatalog
 
 import streamvault.lake.handoff
-import streamvault.lake.task
 from streamvault import compact_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem
 from streamvault.lake.reports import HandoffReport
 from streamvault.lake.task import FileTask, WrittenFile, write_file
-from streamvault.layouts.keys import table_end_key, table_plan_key
+from streamvault.layouts.keys import table_end_key
 from streamvault.layouts.layout import LayoutName
 from streamvault.manifests.archive import TableArchive
 from streamvault.objectstore.obstore_store import _STORES
@@ -35,7 +34,7 @@ from streamvault.streamstore.cuts import segments_between
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import StreamCut, StreamName
 from testkit.killed import Killed
-from testkit.lakes import is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing
+from testkit.lakes import as_earlier_releases, is_whole, meanwhile, rows_in, rows_of, table_keys, table_of, writing
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, archive_of, clear, objects_of
 
 REQUESTS = ("put", "get", "get_range", "list", "folders", "delete", "size")
@@ -242,7 +241,7 @@ def test_late_task_of_an_ended_plan_is_refused(tmp_path: Path) -> None:
     with writing(spoiled), pytest.raises(InvalidCut):
         from_stream(vault)
     task = spoiled.call_args.args[0]
-    assert f"{NAME}/_table/stream/{table_end_key(0)}" in [found.key for found in objects_of(vault.root).list("")]
+    assert table_of(vault).prefix + table_end_key(0) in [found.key for found in objects_of(vault.root).list("")]
     assert from_stream(vault).added == (2,)
     with pytest.raises(Conflict):
         write_file(task)
@@ -268,49 +267,72 @@ def test_run_does_not_publish_what_another_gave_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1024, 10**6])
-@pytest.mark.parametrize("moment", ["fix_plan", "_check_table", "finished", "_blank"])
-def test_a_run_whose_table_was_made_anew_meanwhile_goes_no_further(
-    tmp_path: Path, moment: str, size: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_former", [False, True])
+@pytest.mark.parametrize("moment", ["fix_plan", "write_file", "finished", "end_plan", "blank_file"])
+def test_a_run_whose_table_was_made_anew_meanwhile_harms_none(
+    tmp_path: Path, moment: str, size: int, is_former: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Not even after its last look: what it writes and deletes is in a folder of its own."""
     vault, act = make(tmp_path), iter([True])
-    module = streamvault.lake.task if moment == "_check_table" else streamvault.lake.handoff
-    step = getattr(module, moment)
+    if is_former:
+        from_stream(vault)
+        as_earlier_releases(vault.root)
+        vault.add(b"more")
+    step = getattr(streamvault.lake.handoff, moment)
 
-    def made_anew(*given: Any) -> Any:
-        found = step(*given) if moment == "finished" else None
+    def made_anew(*given: Any, **options: Any) -> Any:
         if next(act, False):
             store = objects_of(vault.root)
             store.delete([one.key for one in store.list(f"{NAME}/")])
             killed = patch.object(streamvault.lake.handoff, "_write", side_effect=Killed)
-            with killed if moment == "fix_plan" else nullcontext(), writing(write_file), suppress(Killed):
+            with killed if moment == "fix_plan" else nullcontext(), suppress(Killed), monkeypatch.context() as undone:
+                undone.setattr(streamvault.lake.handoff, "write_file", write_file)
+                undone.setattr(streamvault.lake.handoff, moment, step)
                 from_stream(vault, target_size=size)
-        return step(*given) if found is None else found
+        return step(*given, **options)
 
-    monkeypatch.setattr(module, moment, made_anew)
-    removed = pytest.raises(Overtaken, match="the table was removed in the meantime")
-    with writing(spoiled if moment == "_blank" else write_file), removed:
+    if moment == "blank_file":
+        monkeypatch.setattr(streamvault.lake.handoff, "write_file", spoiled)
+    monkeypatch.setattr(streamvault.lake.handoff, moment, made_anew)
+    with pytest.raises((Overtaken, InvalidCut)) if moment != "end_plan" else suppress(Problem):
         from_stream(vault)
+    assert next(act, None) is None
     if moment == "fix_plan":
         assert not table_keys(vault.root)
         from_stream(vault, target_size=size)
+    else:
+        assert from_stream(vault, target_size=size).unchanged
     assert is_whole(vault)
 
 
-def test_a_late_plan_of_a_table_that_was_removed_is_none_of_the_new_one(tmp_path: Path) -> None:
-    vault = make(tmp_path)
+def make_former(folder: Path) -> Vault:
+    vault = make(folder)
     from_stream(vault)
-    store, plan = objects_of(vault.root), f"{NAME}/_table/stream/{table_plan_key(0)}"
-    late = store.get(plan)
+    as_earlier_releases(vault.root)
+    vault.add(b"more" * 50)
+    return vault
+
+
+def make_anew(vault: Vault) -> None:
+    store = objects_of(vault.root)
     store.delete([one.key for one in store.list(f"{NAME}/")])
-    with patch.object(streamvault.lake.handoff, "fix_plan", side_effect=Killed), suppress(Killed):
-        from_stream(vault)
-    store.put(plan, late)
-    for _ in range(2):
-        with pytest.raises(Conflict, match="the plan of generation 1 is of a table that was removed here"):
-            from_stream(vault)
-    store.delete([plan])
     from_stream(vault)
-    assert is_whole(vault)
+
+
+@pytest.mark.parametrize("make", [make, make_former])
+@pytest.mark.parametrize("late", [from_stream, give_up])
+def test_late_handoff_of_a_table_that_was_made_anew_harms_none(
+    pauses: Pauses, make: Callable[[Path], Vault], late: Callable[[Vault], object]
+) -> None:
+    def others(vault: Vault) -> None:
+        with writing(write_file):
+            make_anew(vault)
+
+    for vault in pauses(make, late, others):
+        assert is_whole(vault)
+        vault.add(b"later")
+        from_stream(vault)
+        assert is_whole(vault)
 
 
 def in_files(folder: Path) -> Vault:

@@ -66,7 +66,7 @@ class Lake:
         return sorted(self.table.scan(row_filter, selected_fields=("id",)).to_arrow()["id"].to_pylist())
 
     def forge_specs(self, of: Any) -> None:
-        newest = max(self.folder.glob("objects/*/*/table/t/metadata/*.metadata.json"))
+        newest = max(self.folder.glob("objects/*/*/table/t/*/metadata/*.metadata.json"))
         metadata = json.loads(newest.read_text())
         metadata["partition-specs"] = [spec for spec in metadata["partition-specs"] if of(spec)]
         newest.write_text(json.dumps(metadata))
@@ -159,7 +159,7 @@ def test_existing_table_may_have_a_column_of_its_own_of_that_name(
             lake.vault.add(json.dumps({"id": number, "generation_day": "2020-02-03"}).encode())
             write_table(lake.vault.uri(), **options)
             former.undo()
-    files = sorted(Path(lake.folder).glob("objects/*/*/table/t/generation=*/*.parquet"))
+    files = sorted(Path(lake.folder).glob("objects/*/*/table/t/*/generation=*/*.parquet"))
     found = [pq.ParquetFile(file).read(columns=["generation_day"])["generation_day"].to_pylist() for file in files]
     assert found == [["2020-02-03"], ["2020-02-03"]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,17 +14,15 @@ from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 
 from streamvault import write_table
-from streamvault.common.errors import Conflict
+from streamvault.common.errors import Conflict, Overtaken
 from streamvault.lake import handoff
 from streamvault.lake.catalogs import CatalogFailed
 from streamvault.lake.catalogs.registration import Registration, plain_address
 from streamvault.lake.reports import HandoffReport
-from streamvault.layouts.keys import parse_table_file, table_file_key
+from streamvault.layouts.keys import table_registration_key
 from testkit.killed import before_call
-from testkit.lakes import PREFIX
-from testkit.small_archives import Vault, a_vault, contents, objects_of
+from testkit.small_archives import Vault, a_vault, archive_of, contents, objects_of
 
-RECORD = f"{PREFIX}_table/t/registered.json"
 SCHEMA = '{"id":"int","name":"string","v":"float","inner":"struct<a:int,b:string>"}'
 EVENT = b'{"id":1,"name":"n","v":1.5,"inner":{"a":1,"b":"x"}}'
 
@@ -36,6 +35,10 @@ def hand_off(vault: Vault, catalog: str | None = "cat", table: str = "lake.t", *
         options["catalog"] = catalog if ":" in catalog else f"sql:sqlite:///{vault.folder}/{catalog}.db"
     said = {"root": vault.root, "decode": "json", "schema": SCHEMA, "master": "inline[1]"}
     return write_table(vault.uri(), table=table, **{**said, **options})
+
+
+def record_of(vault: Vault) -> str:
+    return f"{archive_of(vault.root).table_archive('t').prefix}{table_registration_key()}"
 
 
 def table_of(vault: Vault, catalog: str = "cat") -> Table:
@@ -54,23 +57,21 @@ def test_second_registration_is_refused_before_anything_is_written(vault: Vault,
     assert hand_off(vault).registered == (2,)
 
 
-def test_generation_with_a_file_that_it_was_not_planned_with_is_not_registered(vault: Vault) -> None:
-    """Of a late run for a table that was removed, which had another size of files."""
-    hand_off(vault, None)
-    store = objects_of(vault.root)
-    [key] = [one.key for one in store.list(f"{PREFIX}table/t/")]
-    found = parse_table_file(key.partition("/table/t/")[2])
-    assert found is not None
-    store.put(key.partition("generation=")[0] + table_file_key(*found._replace(offset=99)), store.get(key))
-    with pytest.raises(Conflict, match="generation 1 has a file that it was not planned with"):
-        hand_off(vault)
+@pytest.mark.parametrize("size", [None, 4096], ids=["alike", "of other options"])
+def test_table_that_another_run_begins_and_registers_meanwhile_is_the_same(
+    vault: Vault, size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_call(monkeypatch, handoff, "_compare", lambda: hand_off(vault, target_size=size))
+    with pytest.raises(Overtaken, match="has begun this table in the meantime") if size else nullcontext():
+        assert hand_off(vault).unchanged
+    assert len(table_of(vault).scan().to_arrow()) == 2
 
 
 def test_table_without_a_record_gets_it_with_the_next_handoff(vault: Vault) -> None:
     hand_off(vault)
-    objects_of(vault.root).delete([RECORD])
+    objects_of(vault.root).delete([record_of(vault)])
     assert hand_off(vault).unchanged
-    assert json.loads(objects_of(vault.root).get(RECORD))["table"] == "lake.t"
+    assert json.loads(objects_of(vault.root).get(record_of(vault)))["table"] == "lake.t"
     with pytest.raises(Conflict, match="is registered as"):
         hand_off(vault, "dog")
 
@@ -78,13 +79,13 @@ def test_table_without_a_record_gets_it_with_the_next_handoff(vault: Vault) -> N
 def test_nothing_is_recorded_until_a_catalog_has_answered(vault: Vault) -> None:
     with pytest.raises(CatalogFailed):
         hand_off(vault, "no-such-folder/cat")
-    assert RECORD not in contents(vault.root)
+    assert record_of(vault) not in contents(vault.root)
     hand_off(vault, None)
-    assert RECORD not in contents(vault.root)
+    assert record_of(vault) not in contents(vault.root)
     assert hand_off(vault, dry_run=True).dry_run
-    assert RECORD not in contents(vault.root)
+    assert record_of(vault) not in contents(vault.root)
     assert hand_off(vault).registered == (1,)
-    assert RECORD in contents(vault.root)
+    assert record_of(vault) in contents(vault.root)
 
 
 def test_two_first_registrations_end_in_one_place(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,15 +120,15 @@ def test_relative_path_that_an_earlier_release_recorded_is_of_no_known_catalog(
     """The table is registered there, or in a file of this name in another folder."""
     hand_off(vault)
     store = objects_of(vault.root)
-    store.delete([RECORD, RECORD.replace("registered", "created")])
-    store.put(RECORD, Registration(catalog="sqlite:///cat.db#streamvault", table="lake.t").encode())
+    store.delete([record_of(vault), record_of(vault).replace("registered", "created")])
+    store.put(record_of(vault), Registration(catalog="sqlite:///cat.db#streamvault", table="lake.t").encode())
     vault.add(EVENT)
     before = contents(vault.root)
     (vault.folder / "elsewhere").mkdir()
     monkeypatch.chdir(vault.folder / "elsewhere")
     with pytest.raises(Conflict, match="in an unknown folder") as refused:
         hand_off(vault, "sql:sqlite:///cat.db")
-    assert RECORD in refused.value.todo
+    assert record_of(vault) in refused.value.todo
     assert contents(vault.root) == before
     monkeypatch.chdir(vault.folder)
     assert hand_off(vault, "sql:sqlite:///cat.db").registered == (2,)
