@@ -24,6 +24,7 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 from botocore.loaders import JSONFileLoader
 from hypothesis import settings
+from psutil import virtual_memory
 
 from streamvault.objectstore.obstore_store import _STORES
 from streamvault.objectstore.uri import _open
@@ -39,6 +40,7 @@ from testkit.servers.moto import moto_server
 from testkit.servers.pravega import PravegaServer, class_options
 from testkit.servers.pravega_java import pravega_jars
 from testkit.servers.pravega_security import ADMIN
+from testkit.servers.process import FOLDERS
 from testkit.servers.s3 import S3Server
 from testkit.servers.schema_registry import SchemaRegistryServer, schema_registry_jars
 from testkit.servers.spark_cluster import SparkCluster
@@ -76,6 +78,8 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
 ROOT = Path(__file__).parents[1]
 MEMORY, ROOM = Path("/dev/shm"), 4 << 30
 """Where the folders of fast tests are if so much (bytes) is free there."""
+SERVER_ROOM = 8 << 30
+"""The folders of servers are there, too, if so much is free; they hold some hundred MB."""
 FAST = {"unit", "commands", "contract"}
 """The folders whose tests are fast if they have none of these markers."""
 SERVERS = ("spark", "pravega", "minio", "versitygw", "trino")
@@ -174,7 +178,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     is_fast = all(item.get_closest_marker("fast") for item in session.items)
     if is_fast and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    # Servers flush theirs, too: MinIO takes twice as long to store an object on a disk, and more of the processor.
     if not is_fast:
+        if MEMORY.is_dir() and min(shutil.disk_usage(MEMORY).free, virtual_memory().available) > SERVER_ROOM:
+            os.environ.setdefault(FOLDERS, str(MEMORY))
         with suppress(Unavailable):  # whoever needs Java says so
             os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
     asked_for = {name: item.nodeid for item in session.items for name in getattr(item, "fixturenames", ())}
