@@ -33,7 +33,7 @@ from testkit.servers.availability import Unavailable, is_required
 from testkit.servers.buildah import Buildah, find_base
 from testkit.servers.chromium import find_chromium
 from testkit.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
-from testkit.servers.iceberg_spark import iceberg_spark_jars, old_pyspark
+from testkit.servers.iceberg_spark import iceberg_options, iceberg_spark_jars, old_pyspark
 from testkit.servers.java import find_java, spark_options
 from testkit.servers.minio import MinioServer
 from testkit.servers.moto import moto_server
@@ -69,7 +69,7 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "spark_cluster": (find_java,),
     "trino": (trino_java, trino_files),
     "iceberg_rest": (find_java, iceberg_rest_jars),
-    "iceberg_runtime": (find_java, iceberg_spark_jars, old_pyspark),
+    "iceberg_runtime": (find_java, iceberg_spark_jars, old_pyspark, iceberg_options),
     "schema_registry": (find_java, schema_registry_jars),
     "airflow": (find_java,),
     "chromium": (find_chromium,),
