@@ -32,7 +32,7 @@ from tests.conftest import started
 from tests.integration.conftest import Site
 from tests.integration.test_shapes import goes_every_way
 
-pytestmark = [pytest.mark.pravega, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.pravega, pytest.mark.waits, pytest.mark.timeout(1800)]
 
 # On an idle machine the first splits come after 130 s; beside other tests they have taken more than 240 s.
 SCALING_SECONDS = 900.0
