@@ -180,7 +180,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     # Servers flush theirs, too: MinIO takes twice as long to store an object on a disk, and more of the processor.
     if not is_fast:
-        if MEMORY.is_dir() and min(shutil.disk_usage(MEMORY).free, virtual_memory().available) > SERVER_ROOM:
+        if takes_servers(MEMORY):
             os.environ.setdefault(FOLDERS, str(MEMORY))
         with suppress(Unavailable):  # whoever needs Java says so
             os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
@@ -196,6 +196,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 fetch()
         except Unavailable as error:
             not_fetched[name] = str(error)
+
+
+def takes_servers(folder: Path) -> bool:
+    """Whether a folder has room for the files of servers, and extended attributes, which versitygw needs."""
+    if not folder.is_dir() or min(shutil.disk_usage(folder).free, virtual_memory().available) < SERVER_ROOM:
+        return False
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        try:
+            os.setxattr(file.fileno(), "user.test", b"")
+        except OSError:
+            return False
+    return True
 
 
 @pytest.hookimpl(wrapper=True)
