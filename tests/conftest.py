@@ -24,6 +24,7 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 from botocore.loaders import JSONFileLoader
 from hypothesis import settings
+from psutil import virtual_memory
 
 from streamvault.objectstore.obstore_store import _STORES
 from streamvault.objectstore.uri import _open
@@ -32,13 +33,14 @@ from testkit.servers.availability import Unavailable, is_required
 from testkit.servers.buildah import Buildah, find_base
 from testkit.servers.chromium import find_chromium
 from testkit.servers.iceberg_rest import IcebergRestServer, iceberg_rest_jars
-from testkit.servers.iceberg_spark import iceberg_spark_jars, old_pyspark
+from testkit.servers.iceberg_spark import iceberg_options, iceberg_spark_jars, old_pyspark
 from testkit.servers.java import find_java, spark_options
 from testkit.servers.minio import MinioServer
 from testkit.servers.moto import moto_server
 from testkit.servers.pravega import PravegaServer, class_options
 from testkit.servers.pravega_java import pravega_jars
 from testkit.servers.pravega_security import ADMIN
+from testkit.servers.process import FOLDERS
 from testkit.servers.s3 import S3Server
 from testkit.servers.schema_registry import SchemaRegistryServer, schema_registry_jars
 from testkit.servers.spark_cluster import SparkCluster
@@ -67,7 +69,7 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
     "spark_cluster": (find_java,),
     "trino": (trino_java, trino_files),
     "iceberg_rest": (find_java, iceberg_rest_jars),
-    "iceberg_runtime": (find_java, iceberg_spark_jars, old_pyspark),
+    "iceberg_runtime": (find_java, iceberg_spark_jars, old_pyspark, iceberg_options),
     "schema_registry": (find_java, schema_registry_jars),
     "airflow": (find_java,),
     "chromium": (find_chromium,),
@@ -76,6 +78,8 @@ FETCHES: dict[str, tuple[Callable[[], object], ...]] = {
 ROOT = Path(__file__).parents[1]
 MEMORY, ROOM = Path("/dev/shm"), 4 << 30
 """Where the folders of fast tests are if so much (bytes) is free there."""
+SERVER_ROOM = 8 << 30
+"""The folders of servers are there, too, if so much is free; they hold some hundred MB."""
 FAST = {"unit", "commands", "contract"}
 """The folders whose tests are fast if they have none of these markers."""
 SERVERS = ("spark", "pravega", "minio", "versitygw", "trino")
@@ -174,7 +178,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     is_fast = all(item.get_closest_marker("fast") for item in session.items)
     if is_fast and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    # Servers flush theirs, too: MinIO takes twice as long to store an object on a disk, and more of the processor.
     if not is_fast:
+        if takes_servers(MEMORY):
+            os.environ.setdefault(FOLDERS, str(MEMORY))
         with suppress(Unavailable):  # whoever needs Java says so
             os.environ.setdefault("SPARK_SUBMIT_OPTS", spark_options())
     asked_for = {name: item.nodeid for item in session.items for name in getattr(item, "fixturenames", ())}
@@ -189,6 +196,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 fetch()
         except Unavailable as error:
             not_fetched[name] = str(error)
+
+
+def takes_servers(folder: Path) -> bool:
+    """Whether a folder has room for the files of servers, and extended attributes, which versitygw needs."""
+    if not folder.is_dir() or min(shutil.disk_usage(folder).free, virtual_memory().available) < SERVER_ROOM:
+        return False
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        try:
+            os.setxattr(file.fileno(), "user.test", b"")
+        except OSError:
+            return False
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -31,12 +31,22 @@ USER = "admin"
 ANSWER_TIMEOUT = 120.0
 POLL = 0.5
 CALLS_WHILE_LOCKED = 20
-# The servers for log files would listen on every address; tasks run here, so their logs are read as files.
+ENDED = {"success", "failed"}
+# The servers for log files would listen on every address; tasks run here, so their logs are read as files. Tasks are
+# forks of the scheduler and find there what DAGs import, which is three quarters of what a small one does. The DAG
+# processor does not.
 QUIET_AIRFLOW = """#!/bin/sh
 case $1 in
-scheduler | triggerer) exec {airflow} "$@" --skip-serve-logs ;;
+scheduler) exec {python} -P -c '{main}' "$@" --skip-serve-logs ;;
+triggerer) exec {airflow} "$@" --skip-serve-logs ;;
 esac
 exec {airflow} "$@"
+"""
+SCHEDULER = """\
+import sys
+from airflow.__main__ import main
+import streamvault.airflow.list_dags, streamvault.airflow.operators, streamvault.airflow.sensors
+sys.exit(main())
 """
 
 
@@ -75,7 +85,7 @@ class AirflowServer(Server):
         try:
             (folder / "bin").mkdir()
             shim = folder / "bin" / "airflow"
-            shim.write_text(QUIET_AIRFLOW.format(airflow=program))
+            shim.write_text(QUIET_AIRFLOW.format(airflow=program, python=sys.executable, main=SCHEDULER))
             shim.chmod(0o755)
             (folder / "passwords.json").write_text(json.dumps({USER: self._password}))
         except BaseException:
@@ -130,8 +140,17 @@ class AirflowServer(Server):
         self.call("POST", "connections", {"connection_id": name, **fields})
 
     def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
-        """Start a run of a DAG; its id."""
-        return str(self.call("POST", f"dags/{dag}/dagRuns", {"logical_date": None, "conf": conf or {}})["dag_run_id"])
+        """Start a run of a DAG; its id. The DAG's own schedule waits from then on: see `follow_schedule`.
+
+        Its next run by schedule is due while nobody has run it, so would come first, and take as long again.
+        """
+        run = str(self.call("POST", f"dags/{dag}/dagRuns", {"logical_date": None, "conf": conf or {}})["dag_run_id"])
+        self._change("UPDATE dag SET next_dagrun_create_after = NULL WHERE dag_id = ?", dag)
+        return run
+
+    def follow_schedule(self, dag: str) -> None:
+        """Have a DAG's runs by schedule come again, once it is not paused."""
+        self._change("UPDATE dag SET next_dagrun_create_after = next_dagrun_data_interval_end WHERE dag_id = ?", dag)
 
     def pause(self, dag: str, *, paused: bool = True) -> None:
         """Have a DAG's runs wait, or no longer."""
@@ -172,8 +191,10 @@ class AirflowServer(Server):
         """A run, once it has succeeded or failed."""
 
         def ready() -> dict[str, Any] | None:
-            found: dict[str, Any] = self.call("GET", f"dags/{dag}/dagRuns/{run}")
-            return found if found["state"] in {"success", "failed"} else None
+            # its API takes a tenth of a core to be asked this all the time
+            state = self._look_up("SELECT state FROM dag_run WHERE dag_id = ? AND run_id = ?", dag, run)
+            found: dict[str, Any] = self.call("GET", f"dags/{dag}/dagRuns/{run}") if state in ENDED else {}
+            return found if found.get("state") in ENDED else None
 
         return self.wait(ready, timeout=timeout, what=f"the end of {dag} {run}")
 
@@ -202,6 +223,11 @@ class AirflowServer(Server):
     def _change(self, statement: str, *values: str) -> None:
         with closing(sqlite3.connect(self.process.folder / "airflow.db", timeout=ANSWER_TIMEOUT)) as database, database:
             assert database.execute(statement, values).rowcount == 1, "it is not there"
+
+    def _look_up(self, query: str, *values: str) -> Any:
+        with closing(sqlite3.connect(self.process.folder / "airflow.db", timeout=ANSWER_TIMEOUT)) as database:
+            [row] = database.execute(query, values)
+        return row[0]
 
     def logs(self, dag: str = "*") -> list[str]:
         """What tasks have logged, each attempt's by itself."""

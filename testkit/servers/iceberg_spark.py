@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from testkit.servers.cache import cached
-from testkit.servers.java import spark_environment
+from testkit.servers.java import LIGHT_JAVA, java_home, spark_environment
 from testkit.servers.listed_jars import fetch_listed
+from testkit.servers.moto import moto_server
 from testkit.servers.process import run_tool
 from testkit.servers.s3 import S3Server
 
@@ -24,6 +25,7 @@ OF_SPARK = "4.0.0"
 
 PROGRAM = """
 import json, sys
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]")
 for name, value in json.loads(sys.argv[1]).items():
@@ -32,7 +34,23 @@ spark = builder.getOrCreate()
 for line in sys.stdin:
     rows = spark.sql(line).collect()
     print(json.dumps([[*row] for row in rows], default=str), flush=True)
+java = SparkContext._gateway.proc
+spark.stop()
+java.stdin.close()
+java.wait(180)
 """
+USED = (
+    "CREATE NAMESPACE {name}.shop",
+    "CREATE TABLE {name}.shop.orders (id INT, day DATE) USING iceberg PARTITIONED BY (day) LOCATION '{place}'",
+    *2 * ("INSERT INTO {name}.shop.orders VALUES (1, DATE '2026-01-01'), (2, DATE '2026-01-02')",),
+    "DELETE FROM {name}.shop.orders WHERE id = 1 AND day > DATE '2026-01-01' - 1",
+    "SELECT count(*) FROM {name}.shop.orders WHERE day >= TIMESTAMP '2026-01-01'",
+    "CALL {name}.system.rewrite_data_files(table => 'shop.orders', options => map('rewrite-all', 'true'))",
+    "CALL {name}.system.rewrite_manifests('shop.orders')",
+    "CALL {name}.system.expire_snapshots(table => 'shop.orders', retain_last => 1)",
+    "SELECT date_format(day, 'yyyy-MM-dd') FROM {name}.shop.orders ORDER BY 1",
+)
+"""What Java loads the classes of that are archived."""
 
 
 def iceberg_spark_jars() -> Path:
@@ -81,6 +99,29 @@ class IcebergSpark:
         return json.loads(answer)  # type: ignore[no-any-return]
 
 
+def iceberg_options() -> str:
+    """Java's options with which this Spark and Iceberg load their classes from an archive, see `java.spark_options`.
+
+    Raises:
+        Unavailable: as `iceberg_spark_jars` and `old_pyspark`; or Spark does not start.
+    """
+    folder = cached(f"iceberg-spark-{VERSION}-classes-{java_home().name}", _archive)
+    return f"{LIGHT_JAVA} -XX:SharedArchiveFile={folder / 'classes'} -Xlog:disable"
+
+
+def _archive(folder: Path) -> None:
+    options = f"{LIGHT_JAVA} -XX:ArchiveClassesAtExit={folder / 'classes'} -Xlog:disable"
+    with moto_server() as server:
+        place = f"s3://{server.make_bucket('used')}/used"
+        with _running("used", of_glue(server.endpoint), server, folder / "log", options) as process:
+            spark = IcebergSpark(process, folder / "log")
+            for statement in USED:
+                spark.query(statement.format(name="used", place=place))
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(300)
+
+
 def of_sqlite(database: Path) -> dict[str, str]:
     """What Iceberg's runtime needs for a catalog in SQLite, whose name the database has beside each table."""
     setting = {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog", "uri": f"jdbc:sqlite:{database}"}
@@ -107,11 +148,21 @@ def iceberg_spark(name: str, settings: dict[str, str], objects: S3Server, log: P
         objects: the S3 server with the tables' files.
         log: where Spark says what it does.
     """
+    with _running(name, settings, objects, log, iceberg_options()) as process:
+        yield IcebergSpark(process, log)
+
+
+@contextmanager
+def _running(
+    name: str, settings: dict[str, str], objects: S3Server, log: Path, options: str
+) -> Iterator[subprocess.Popen[str]]:
+    jars = sorted(map(str, iceberg_spark_jars().glob("*.jar")))
     catalog = f"spark.sql.catalog.{name}"
     setting = {
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "1",
-        "spark.jars": ",".join(map(str, sorted(iceberg_spark_jars().glob("*.jar")))),
+        # not as spark.jars: only what Java's own class loader loads can be archived
+        "spark.driver.extraClassPath": os.pathsep.join(jars),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         "spark.sql.session.timeZone": "UTC",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
@@ -121,7 +172,7 @@ def iceberg_spark(name: str, settings: dict[str, str], objects: S3Server, log: P
         f"{catalog}.s3.path-style-access": "true",
     }
     environment = {**os.environ, **spark_environment(), **objects.environment()}
-    environment["PYTHONPATH"] = str(old_pyspark())
+    environment |= {"PYTHONPATH": str(old_pyspark()), "SPARK_SUBMIT_OPTS": options}
     with (
         log.open("w") as said,
         subprocess.Popen(
@@ -134,6 +185,6 @@ def iceberg_spark(name: str, settings: dict[str, str], objects: S3Server, log: P
         ) as process,
     ):
         try:
-            yield IcebergSpark(process, log)
+            yield process
         finally:
             process.kill()

@@ -61,9 +61,12 @@ def http_answer(url: str) -> bytes | None:
         return None
 
 
+FOLDERS = "TESTKIT_FOLDERS"
+
+
 def temporary_folder(name: str) -> Path:
-    """A new folder for a server's files."""
-    return Path(tempfile.mkdtemp(prefix=f"streamvault-{name}-"))
+    """A new folder for a server's files, below the one that `FOLDERS` names in the environment."""
+    return Path(tempfile.mkdtemp(prefix=f"streamvault-{name}-", dir=os.environ.get(FOLDERS)))
 
 
 def run_tool(command: Sequence[str], *, timeout: float, env: Mapping[str, str] | None = None) -> str:

@@ -203,6 +203,7 @@ def test_scheduler_rotates_streams(ground: Ground) -> None:
         return None if {"running", "queued", "restarting"} & set(states) else True
 
     with writing(ground.pravega, ORDERS, segments):
+        airflow.follow_schedule("archive_rotation")
         airflow.pause("archive_rotation", paused=False)
         airflow.wait(enough, timeout=1200, what="three rotations")
         airflow.pause("archive_rotation")

@@ -120,7 +120,7 @@ def spoil(vault: Vault, key: str, damage: str) -> int:
 
 
 @pytest.mark.pravega
-@pytest.mark.late
+@pytest.mark.waits
 def test_java_is_not_handed_what_is_damaged_and_its_error_says_what_to_do(
     java_client: JavaClient, tmp_path: Path
 ) -> None:
