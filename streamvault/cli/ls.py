@@ -38,19 +38,23 @@ def _show_archives(results: Results, root: str, archives: list[ArchiveSummary]) 
     results.table(
         {"ARCHIVE": False, "GENERATIONS": True, "EVENTS": True, "BYTES": True, "LAYOUT": False, "NEWEST": False},
         [
-            (archive.name_below(root), "?", "?", "?", "?", "cannot be read")
+            (archive.name_below(root), "?", "?", "?", _table_text(archive) or "?", "cannot be read")
             if archive.problem
             else (
                 archive.name_below(root),
                 _generations(archive),
                 events_text(archive.events, archive.bytes) or "-",
                 bytes_text(archive.bytes),
-                f"table {archive.table}" if archive.table else archive.layout,
+                _table_text(archive) or archive.layout,
                 seconds_moment_text(archive.created) if archive.created else "-",
             )
             for archive in archives
         ],
     )
+
+
+def _table_text(archive: ArchiveSummary) -> str:
+    return f"table {archive.table}" if archive.table else ""
 
 
 def _generations(archive: ArchiveSummary) -> str:

@@ -33,7 +33,7 @@ from streamvault.lake.plan import (
 )
 from streamvault.lake.reports import DdlOptions, Engine, HandoffOptions, HandoffReport
 from streamvault.lake.resolve import ResolvedTable, proposed_columns, refused, resolved_table
-from streamvault.lake.table import TableOptions, check_current, find_options, grown
+from streamvault.lake.table import TableOptions, grown
 from streamvault.lake.task import FileTask, WrittenFile, blank_file, write_file
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.manifests.archive import Archive
@@ -167,7 +167,6 @@ def _finish(
             raise _gave_up(table, plan) from None
         raise
     manifest = finished(plan, rows, table.uri)
-    check_current(table, resolved.place.options)
     if end_plan(table, plan.after, given_up=False):
         raise _gave_up(table, plan)
     if plan.first > 1 and not plan.after:  # the archive's first generations have expired
@@ -321,10 +320,14 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
             with (
                 open_runner(options.master, [write_file, JsonPayloads]) as runner,
                 origin.unless_archive_changed(todo.first),
+                place.unless_removed(),
             ):
                 done = hand_off(resolved, runner, progress)
                 start_seconds = runner.start_seconds
-        registered = [] if opened is None else _register(opened, place, progress)
+        registered: list[int] = []
+        if opened is not None and not place.is_new:
+            with place.unless_removed():
+                registered = _register(opened, place, progress)
         segments = 0 if raw_over is None else _register_raw(raw_over)
     progress.end()
     report = _report(resolved, done.manifests, done.files)
@@ -367,10 +370,7 @@ def _rehearsed(resolved: ResolvedTable, first: int) -> HandoffReport:
 
     with origin.unless_archive_changed(first):
         cost = cost_of_handoff(planned())
-    report = _report(resolved, added, files, options)
-    if find_options(resolved.place.archive) is None:  # its folder is not decided yet
-        report = replace(report, location=report.location.rpartition("/")[0])
-    return replace(report, events=events, dry_run=True, cost=cost)
+    return replace(_report(resolved, added, files, options), events=events, dry_run=True, cost=cost)
 
 
 def _proposed(resolved: ResolvedTable, todo: TablePlan | None) -> dict[str, str]:
@@ -399,7 +399,7 @@ def _report(
         archive=origin.uri if origin.kind == "archive" else "",
         stream=origin.uri if origin.kind == "stream" else "",
         table=place.name,
-        location=place.location,
+        location=place.location.rpartition("/")[0] if place.is_new else place.location,
         format=place.options.kind,
         columns=tuple(options.schema.names),
         generations=tuple(sorted({*place.archive.generations(), *numbers})),
@@ -439,7 +439,7 @@ def table_ddl(source: str, engine: Engine, options: DdlOptions) -> str:
         place = resolved.place
         if options.raw:
             return partitioned_statements(_raw_table(resolved), engine)
-        if find_options(place.archive) is None:
+        if place.is_new:
             raise Absent("there is no such table yet", where=place.name, todo="Run 'streamvault handoff' first.")
         return table_statements(place, place.archive.generations(), engine)
 
@@ -449,10 +449,10 @@ def _compared(catalog: Catalog, place: TablePlace, todo: TablePlan | None) -> Ta
     try:
         _compare(catalog, place, todo)
     except Conflict:
-        begun = find_options(place.archive)
-        if begun is None or begun.folder == place.options.folder:
+        joined = place.joined()
+        if joined is None:
             raise
-        place = place.begun()
+        place = joined
         _compare(catalog, place, todo)
     return place
 

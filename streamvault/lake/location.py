@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
-from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.errors import Conflict, Damaged, Problem
 from streamvault.lake.plan import TablePlan, files_of, find_plan, options_after, published_plan
-from streamvault.lake.table import TableOptions, find_options, fix_options
+from streamvault.lake.table import TableOptions, as_begun, check_current, find_options, fix_options
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import PlaceAddress, is_table_folder, table_data, table_file_key, table_files
 from streamvault.layouts.table import NotDescribed, read_facts
@@ -25,11 +26,13 @@ class TablePlace:
         database: Glue's database or Iceberg's namespace.
         options: the options that the table was begun with; see `as_of`.
         archive: its records.
+        is_new: whether it is still to be begun, so that its folder is only a proposal.
     """
 
     database: str
     options: TableOptions
     archive: TableArchive
+    is_new: bool = False
 
     @property
     def name(self) -> str:
@@ -49,13 +52,45 @@ class TablePlace:
         return PlaceAddress(self.archive.root, table_data(self.archive.prefix))
 
     def begun(self) -> TablePlace:
-        """Record the table's options, create-only, before any file is written; return the table that is there now.
+        """Record a new table's options, create-only, before any file is written; return the table that is there now.
 
         Raises:
-            Overtaken: another run has begun the table in the meantime, with other options.
+            Overtaken: another run has begun the table in the meantime, with other options; or the table, which is not
+                new, was removed.
         """
-        options = fix_options(self.archive, self.options)
-        return replace(self, options=options, archive=self.archive.in_folder(options.folder))
+        if not self.is_new:  # and is not begun again, in a folder that had another one
+            check_current(self.archive, self.options)
+            return self
+        return self._begun_with(fix_options(self.archive, self.options))
+
+    def joined(self) -> TablePlace | None:
+        """Return the table that another run has begun in place of a new one; None if none has.
+
+        Raises:
+            Overtaken: it has other options.
+        """
+        found = find_options(self.archive) if self.is_new else None
+        return None if found is None else self._begun_with(as_begun(self.archive, found, self.options))
+
+    def _begun_with(self, options: TableOptions) -> TablePlace:
+        return replace(self, options=options, archive=self.archive.in_folder(options.folder), is_new=False)
+
+    @contextmanager
+    def unless_removed(self) -> Iterator[None]:
+        """Return a context in which a run works on the table.
+
+        What a run of a table that was removed writes harms nobody, as it is in a folder of its own. But it has not done
+        what it was asked to, and other errors would mislead.
+
+        Raises:
+            Overtaken: on leaving it: the table was removed in the meantime, or made anew.
+        """
+        try:
+            yield
+        except Problem:
+            check_current(self.archive, self.options)
+            raise
+        check_current(self.archive, self.options)
 
     def as_of(self, generation: int) -> TablePlace:
         """Return the table with the columns that a generation has; 0 for those that the table was begun with.

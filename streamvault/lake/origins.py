@@ -21,7 +21,7 @@ from streamvault.exporter.plan import make_plan
 from streamvault.exporter.reports import ExportOptions
 from streamvault.lake.inference import SAMPLE_BYTES, SAMPLE_PLACES, sample
 from streamvault.lake.plan import Origin, TablePlan
-from streamvault.lake.table import OriginKind, TableOptions
+from streamvault.lake.table import OriginKind, TableOptions, removed
 from streamvault.lake.task import ArchivedEvents, LiveEvents, TableRange
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.layout import open_layout, open_reader
@@ -52,15 +52,17 @@ class ArchiveOrigin(Origin):
     Args:
         source: the archive, with its generations in force.
         window: maximum data a task buffers in memory (bytes).
+        since: the table's generation from which on they were read; 0 for all.
     """
 
     kind: OriginKind = "archive"
 
-    def __init__(self, source: ArchiveState, window: int) -> None:
+    def __init__(self, source: ArchiveState, window: int, since: int) -> None:
         super().__init__(source.history.stream, source.archive.uri, ArchivedEvents(window))
         self._source = source
         self._archive = source.archive
         self._history = source.history
+        self._since = since
 
     @property
     def has_nothing_yet(self) -> bool:
@@ -94,6 +96,8 @@ class ArchiveOrigin(Origin):
         Generations behind it that fit into the same file are merged with it, as a compaction would.
         """
         after = 0 if last is None else last.generation
+        if after < self._since:  # what was not read must not be taken to have expired
+            raise removed(where)
         if last is not None:
             self._check_same(last, where)
         missing = [one for one in self._history.generations if one.manifest.generation > after]

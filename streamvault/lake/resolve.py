@@ -41,7 +41,8 @@ from streamvault.lake.table import (
     unfit,
 )
 from streamvault.lake.task import check_sample
-from streamvault.manifests.archive import FOLDER_DIGITS, Archive, TableArchive
+from streamvault.layouts.keys import FOLDER_DIGITS
+from streamvault.manifests.archive import Archive, TableArchive
 from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sources.schemas import Encodings
@@ -94,10 +95,11 @@ def resolved_table(source: str, options: DdlOptions) -> Iterator[ResolvedTable]:
     if not is_stream(source):
         archive = Archive.open(source)
         root = archive.root if options.root is None else RootAddress.parse(options.root).resolve()
-        since = _first_needed(*_table_of(root, archive.stream, options), options)
+        table, found = _table_of(root, archive.stream, options)
+        since = _first_needed(table, found, options)
         history = archive.history(since=since, keep="none")
         history.generations[-1].manifest.require_events(archive.uri)
-        yield _resolve(ArchiveOrigin(ArchiveState(archive, history), limits.window), root, options)
+        yield _resolve(ArchiveOrigin(ArchiveState(archive, history), limits.window, since), table, found, options)
         return
     if options.root is None:
         _, name = parse_stream(source)
@@ -105,7 +107,8 @@ def resolved_table(source: str, options: DdlOptions) -> Iterator[ResolvedTable]:
         raise Usage("a table from a stream requires --root", where=source, todo=todo)
     root = RootAddress.parse(options.root).resolve()
     with open_stream(source) as stream:
-        yield _resolve(StreamOrigin(stream, limits.largest_event), root, options)
+        origin = StreamOrigin(stream, limits.largest_event)
+        yield _resolve(origin, *_table_of(root, origin.stream, options), options)
 
 
 def _table_of(root: RootAddress, name: StreamName, given: DdlOptions) -> tuple[TableArchive, TableOptions | None]:
@@ -130,11 +133,10 @@ def _first_needed(table: TableArchive, options: TableOptions | None, given: DdlO
     return last.first if is_empty(last) else last.generation
 
 
-def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTable:
+def _resolve(origin: Origin, archive: TableArchive, found: TableOptions | None, given: DdlOptions) -> ResolvedTable:
     name = origin.stream
     database, dot, _ = (given.table or "").rpartition(".")
     database = database if dot else plain_name(name.scope)
-    archive, found = _table_of(root, name, given)
     if not database or plain_name(database) != database:
         raise Usage("a database name may contain only a-z, 0-9 and _", where=repr(database))
     if found is not None and found.origin != origin.kind:
@@ -148,7 +150,7 @@ def _resolve(origin: Origin, root: RootAddress, given: DdlOptions) -> ResolvedTa
         given = given.model_copy(update={name: None for name in needless if hasattr(given, name)})
     with origin.unless_archive_changed():
         options, warnings, schemas = _options(origin, found, archive, given)
-    place = TablePlace(database, options, archive)
+    place = TablePlace(database, options, archive, is_new=found is None)
     if found is None:
         return ResolvedTable(origin, place, tuple(warnings), schemas=schemas)
     check_same(found, options, place.location)

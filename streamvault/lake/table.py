@@ -451,7 +451,15 @@ def fix_options(table: TableArchive, options: TableOptions) -> TableOptions:
     Raises:
         Overtaken: another run has begun the table, with other options. The next run compares the caller's with them.
     """
-    found = decide_file(table.store, table.options_key, options)[0]
+    return as_begun(table, decide_file(table.store, table.options_key, options)[0], options)
+
+
+def as_begun(table: TableArchive, found: TableOptions, options: TableOptions) -> TableOptions:
+    """Return the options that another run has begun a table with, which are the same but for the folder.
+
+    Raises:
+        Overtaken: they are not.
+    """
     if found != options.model_copy(update={"folder": found.folder}):
         where = table.place.at(table.options_key)
         raise Overtaken("another run has begun this table in the meantime", where=where)
@@ -461,13 +469,16 @@ def fix_options(table: TableArchive, options: TableOptions) -> TableOptions:
 def check_current(table: TableArchive, begun: TableOptions) -> None:
     """Check that a table was not removed, or made anew elsewhere, while a run worked on it.
 
-    What such a run writes harms nobody, as it is in a folder of its own; but the run has not done what it was asked to.
-
     Raises:
         Overtaken: it was.
     """
     if find_options(table) != begun:
-        raise Overtaken("the table was removed in the meantime, or made anew", where=table.uri)
+        raise removed(table.uri)
+
+
+def removed(where: str) -> Overtaken:
+    """Return the error of a run whose table was removed."""
+    return Overtaken("the table was removed in the meantime, or made anew", where=where)
 
 
 def check_same(found: TableOptions, ours: TableOptions, where: str) -> None:

@@ -37,7 +37,9 @@ _TRUNCATION = re.compile(r"_manifest/truncations/([0-9]{10})\.json")
 _RECORD = re.compile(r"_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json|blocks\.json)")
 _WORK = re.compile(r"([0-9]{10})(?:-([0-9]{10}))?")
 _TABLE = re.compile(r"[a-z0-9_]{1,128}")
-_TABLE_FOLDER = re.compile(r"[0-9a-f]{12}|generation=[1-9][0-9]{0,9}")
+FOLDER_DIGITS = 12
+"""Hexadecimal digits in the name of a table's own folder."""
+_TABLE_FOLDER = re.compile(rf"[0-9a-f]{{{FOLDER_DIGITS}}}|generation=[1-9][0-9]{{0,9}}")
 _LINE_FOLDER = "_line-"
 _LINE = re.compile(r"[A-Za-z0-9-]{1,64}")
 _TABLE_FILE = re.compile(rf"generation=([1-9][0-9]{{0,9}})/{_SEGMENT}-([0-9]{{19}})(?:-([0-9a-f]{{32}}))?\.parquet")

@@ -9,20 +9,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from streamvault.common.errors import Absent, Conflict, Damaged, Overtaken
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import (
+    FOLDER_DIGITS,
     TABLES,
     GenerationSpan,
     Place,
     PlaceAddress,
     archive_prefix,
     decision_key,
+    is_table_folder,
     line_of,
     manifest_key,
     ranges_key,
@@ -232,10 +234,14 @@ class Archive:
         """Return the records of one of the archive's tables, of the one that now has this name.
 
         Raises:
-            Damaged: its options cannot be read.
+            Damaged: its options cannot be read, or are missing beside the folder of its records.
             InvalidKey: the name is not valid.
         """
-        begun = find_file(TableRecord, self.store, self.prefix + table_options_key(name))
+        key = self.prefix + table_options_key(name)
+        begun = find_file(TableRecord, self.store, key)
+        if begun is None and any(map(is_table_folder, self.store.folders(self.prefix + table_folder(name)))):
+            todo = "Restore it from a backup. If the table was removed, remove the rest of its records, too."
+            raise Damaged("a table's options are missing", where=f"{self.store.uri}/{key}", todo=todo)
         return TableArchive(self.root, self.stream, name, "" if begun is None else begun.folder, self.store)
 
     def listing(self, keys: list[str] | None = None) -> Listing:
@@ -636,10 +642,6 @@ class Archive:
         return Generation(manifest, by_segment(rows), self.reader_of(manifest), fingerprint)
 
 
-FOLDER_DIGITS = 12
-"""Digits in the name of a table's folder."""
-
-
 class TableRecord(File):
     """The part of the file ``table.json`` that says where a table's records and files are.
 
@@ -651,6 +653,12 @@ class TableRecord(File):
 
     format: Literal[1, 2, 3] = 1
     folder: Annotated[str, Field(pattern=f"^([0-9a-f]{{{FOLDER_DIGITS}}})?$")] = ""
+
+    @model_validator(mode="after")
+    def _has_its_folder(self) -> Self:
+        if (self.format == 3) != bool(self.folder):
+            raise ValueError("a table has a folder of its own from format 3 on")
+        return self
 
 
 class TableArchive(Archive):

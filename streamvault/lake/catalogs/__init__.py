@@ -15,9 +15,11 @@ from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.common.waiting import pauses
 from streamvault.lake.location import TablePlace
 from streamvault.lake.reports import TableFormat
+from streamvault.layouts.keys import is_table_folder
+from streamvault.manifests.files import one_line
 from streamvault.manifests.history import Generation
 
-__all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "open_catalog", "while_busy"]
+__all__ = ["Catalog", "CatalogFailed", "check_follows", "check_known", "check_location", "open_catalog", "while_busy"]
 
 BUSY_SECONDS = 60.0
 """How long to try again while other processes change a table at the same time."""
@@ -98,6 +100,23 @@ def while_busy(place: TablePlace) -> Iterator[float]:
     yield from pauses(BUSY_SECONDS, first=0.1, longest=5.0, jitter=True)
     todo = "Run the same command again."
     raise CatalogFailed("other processes keep changing the table", where=place.name, todo=todo)
+
+
+def check_location(name: str, ours: str, found: str) -> None:
+    """Check that a catalog's table is the one of a name, given the URI of its folder.
+
+    Raises:
+        Conflict: it is another one.
+    """
+    ours, found = ours.rstrip("/"), found.rstrip("/")
+    if found == ours:
+        return
+    folder, _, own = ours.rpartition("/")
+    what, todo = "is a table at another location", "Give the table another name"
+    if is_table_folder(own) and (found == folder or is_table_folder(found.removeprefix(f"{folder}/"))):
+        what, todo = "is a table that was removed here", "Drop it in the catalog, or give the table another name"
+    what, todo = f"{name} in the catalog {what}", f"{todo} (--table DATABASE.NAME)."
+    raise Conflict(what, where=one_line(found) or "no location", todo=todo)
 
 
 def check_known(generations: Sequence[int], registered: int, place: TablePlace) -> None:

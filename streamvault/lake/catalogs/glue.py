@@ -10,8 +10,8 @@ import boto3
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamvault.common.errors import Conflict, Damaged, Usage
-from streamvault.lake.catalogs import CatalogFailed, check_known, while_busy
+from streamvault.common.errors import Damaged, Usage
+from streamvault.lake.catalogs import CatalogFailed, check_known, check_location, while_busy
 from streamvault.lake.catalogs.hive import HiveTable, hive_table, projected
 from streamvault.lake.location import TablePlace
 from streamvault.lake.table import GENERATION, arrow_type, hive_type, holds, wider_type
@@ -199,11 +199,7 @@ def _has_files(generation: Generation, place: TablePlace, *, is_newest: bool) ->
 
 
 def _check_location(found: dict[str, Any], ours: HiveTable) -> None:
-    location = found.get("StorageDescriptor", {}).get("Location", "")
-    if location.rstrip("/") != ours.location.rstrip("/"):
-        todo = "Give the table another name (--table DATABASE.NAME)."
-        what = f"{ours.name} in Glue is a table at another location"
-        raise Conflict(what, where=location or "no location", todo=todo)
+    check_location(ours.name, ours.location, found.get("StorageDescriptor", {}).get("Location", ""))
 
 
 def _is_projected(found: dict[str, Any]) -> bool:

@@ -199,6 +199,7 @@ class IcebergTables:
     def __init__(self, text: str) -> None:
         self._text = text
         self._opened: Catalog | None = None
+        self._opened_for = ""
 
     def identity(self, place: TablePlace) -> str:
         """See `Catalog.identity`."""
@@ -350,6 +351,10 @@ class IcebergTables:
             return self._catalog(place).load_table((place.database, place.options.table))
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        except FileNotFoundError as error:
+            what = f"{place.name} in the catalog has lost its metadata"
+            todo = "Restore them from a backup. If the table was removed, drop it in the catalog, too."
+            raise Conflict(what, where=one_line(error), todo=todo) from None
 
     def _create(self, place: TablePlace, ours: pa.Schema) -> Transaction:
         """Begin a transaction that creates the table. If another run is first, this or the commit fails."""
@@ -371,7 +376,8 @@ class IcebergTables:
         return change
 
     def _catalog(self, place: TablePlace) -> Catalog:
-        if self._opened is None:
+        if self._opened is None or self._opened_for != place.location:  # it is vetted for one table
+            self._opened_for = place.location
             kind, colon, uri = self._text.partition(":")
             access: S3Access | None = place.archive.root.access
             reach = _file_properties(access)

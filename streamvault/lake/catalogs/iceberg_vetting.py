@@ -24,6 +24,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 from pyiceberg.utils.config import PYICEBERG_HOME, PYICEBERG_YML, Config
 
 from streamvault.common.errors import Conflict, Damaged, Usage
+from streamvault.lake.catalogs import check_location
 from streamvault.lake.location import TablePlace
 from streamvault.manifests.files import one_line
 
@@ -93,9 +94,7 @@ def vet(table: Table, place: TablePlace) -> None:
             a folder elsewhere.
         Damaged: they name a file outside the table's folder.
     """
-    if table.location().rstrip("/") != place.location:
-        todo = "Give the table another name (--table DATABASE.NAME)."
-        raise Conflict(f"{place.name} is a table at another location", where=one_line(table.location()), todo=todo)
+    check_location(place.name, place.location, table.location())
     metadata, is_inside = table.metadata, _inside(place.location)
     for name, value in metadata.properties.items():
         if not (is_inside(value) if name in _PATHS else _HARMLESS.fullmatch(name)):

@@ -217,7 +217,8 @@ class _Folders:
         except (InvalidRoot, InvalidName):
             return  # a foreign folder
         archive = Archive(root, name)
-        found = [archive]
+        found: list[Archive] = [archive]
+        unreadable = []
         for table in archive.tables() if TABLES.rstrip("/") in folders else ():
             try:
                 found.append(archive.table_archive(table))
@@ -225,12 +226,13 @@ class _Folders:
                 continue
             except (AccessDenied, Damaged) as problem:
                 summary = ArchiveSummary(archive=archive.uri, table=table, stream_name=str(name), problem=str(problem))
-                yield Overview(None, summary)
+                unreadable.append(Overview(None, summary))
         for each in found:
             has_plan = WORK.rstrip("/") in folders and not each.table
             held = None if each.table else keys
             if (one := overview_of(each, held, has_plan=has_plan, gather=self._gather)) is not None:
                 yield one
+        yield from unreadable
 
     def _below(self, path: str, names: Iterable[str], own: Container[str]) -> Iterator[str]:
         for name in names:

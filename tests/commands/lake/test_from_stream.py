@@ -317,3 +317,13 @@ def test_command_prints_what_it_did(vault: Vault, ran: Ran) -> None:
     assert any(key.startswith(f"{files_folder(vault.root)}generation=2/") for key in table_keys(vault.root))
     assert main(["handoff", "local:///no/stream", "--root", vault.root]) == 2
     assert main(["handoff", vault.uri(StreamName("scope", "none")), "--root", vault.root]) == 5
+
+
+def test_folder_of_a_table_is_said_once_it_is_begun(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    above = f"{vault.archive}/table/stream"
+    assert hand_off(vault).location == above, "there is nothing yet"
+    vault.add(b"first")
+    assert hand_off(vault, dry_run=True).location == above
+    assert hand_off(vault).location == hand_off(vault).location == f"{above}/{table_of(vault).folder}"

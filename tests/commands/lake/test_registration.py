@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -15,12 +16,12 @@ from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 
 from streamvault import write_table
 from streamvault.common.errors import Conflict, Overtaken
-from streamvault.lake import handoff
+from streamvault.lake import handoff, location
 from streamvault.lake.catalogs import CatalogFailed
 from streamvault.lake.catalogs.registration import Registration, plain_address
 from streamvault.lake.reports import HandoffReport
 from streamvault.layouts.keys import table_registration_key
-from testkit.killed import before_call
+from testkit.killed import Killed, before_call
 from testkit.small_archives import Vault, a_vault, archive_of, contents, objects_of
 
 SCHEMA = '{"id":"int","name":"string","v":"float","inner":"struct<a:int,b:string>"}'
@@ -65,6 +66,34 @@ def test_table_that_another_run_begins_and_registers_meanwhile_is_the_same(
     with pytest.raises(Overtaken, match="has begun this table in the meantime") if size else nullcontext():
         assert hand_off(vault).unchanged
     assert len(table_of(vault).scan().to_arrow()) == 2
+
+
+def test_table_that_another_run_has_begun_and_not_registered_is_registered(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def others() -> None:
+        with patch.object(handoff, "_register", side_effect=Killed), suppress(Killed):
+            hand_off(vault)
+
+    before_call(monkeypatch, location, "fix_options", others)
+    assert hand_off(vault).registered == (1,)
+    assert len(table_of(vault).scan().to_arrow()) == 2
+
+
+def test_catalog_that_keeps_a_table_that_was_removed_is_named_before_anything_is_written(vault: Vault) -> None:
+    hand_off(vault)
+    kept = {key: data for key, data in contents(vault.root).items() if "/metadata/" in key}
+    objects_of(vault.root).delete(list(contents(vault.root)))
+    for expected in ("in the catalog has lost its metadata", "in the catalog is a table that was removed here"):
+        before = contents(vault.root)
+        with pytest.raises(Conflict, match=expected) as refused:
+            hand_off(vault)
+        assert "rop it in the catalog" in refused.value.todo
+        assert contents(vault.root) == before
+        if not before:
+            hand_off(vault, None)
+            for key, data in kept.items():
+                objects_of(vault.root).put(key, data)
 
 
 def test_table_without_a_record_gets_it_with_the_next_handoff(vault: Vault) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from streamvault import check_archive, export_stream, get_event, list_archives, write_table
+from streamvault import check_archive, export_stream, get_event, import_stream, list_archives, write_table
 from streamvault.cli import main
-from streamvault.common.errors import Problem
+from streamvault.common.errors import Damaged, Problem
 from streamvault.common.progress import Progress
 from streamvault.layouts.keys import MANIFESTS
 from streamvault.layouts.layout import Compression, LayoutName
@@ -84,6 +84,24 @@ def test_archives_are_found_in_folders_of_any_name_and_through_links(vault: Vaul
     for archive in found:
         assert [each.archive for each in list_archives(archive)] == [archive]
     assert len(list_archives((tmp_path / "elsewhere").as_uri())) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [(None, "a table's options are missing"), (b"{}", "was changed after it was written"), (b"", "not complete JSON")],
+    ids=["lost", "damaged", "empty"],
+)
+def test_table_without_its_options_is_named(vault: Vault, options: bytes | None, problem: str, ran: Ran) -> None:
+    vault.export()
+    write_table(vault.archive, table="orders", master="inline")
+    replace_object(vault.root, f"{NAME}/_table/orders/table.json", options)
+    archive, table = list_archives(vault.root)
+    assert (archive.table, archive.problem) == ("", "")
+    assert (table.archive, table.table) == (vault.archive, "orders")
+    assert problem in table.problem
+    assert "table orders" in ran("ls", vault.root).out
+    with pytest.raises(Damaged, match=problem):
+        import_stream(vault.archive, vault.uri(StreamName("scope", "back")), layout="table", master="inline")
 
 
 def test_tables_are_listed_without_an_archive(vault: Vault) -> None:
