@@ -365,6 +365,18 @@ def test_late_handoff_of_a_table_that_was_removed_begins_none_with_a_part_of_the
         assert is_whole(vault)
 
 
+def test_table_that_was_removed_is_not_begun_again_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = make(tmp_path)
+    from_stream(vault)
+    vault.add(b"more")
+    before_call(monkeypatch, streamvault.lake.handoff, "check_records", lambda: remove(vault), after=True)
+    with pytest.raises(Overtaken, match="the table was removed in the meantime"):
+        from_stream(vault)
+    assert list(objects_of(vault.root).list(f"{NAME}/")) == []
+
+
 def test_handoff_of_a_table_that_is_being_removed_begins_none_with_a_part_of_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
