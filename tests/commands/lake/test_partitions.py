@@ -133,7 +133,7 @@ def test_existing_table_without_event_times_stays_without_partitions(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as former:
-        begun = {"format": 1, "generation_day": False}
+        begun = {"generation_day": False}
         former.setattr(resolve, "TableOptions", lambda **said: TableOptions(**{**said, **begun}))
         lake.add(at(0, None), event_time=None)
     lake.add(at(1, None), event_time=None)
@@ -151,9 +151,7 @@ def test_existing_table_may_have_a_column_of_its_own_of_that_name(
     options = {"schema": schema, "event_time": None, "format": kind, "catalog": None, "root": lake.vault.root}
     options |= {"decode": "json", "table": "lake.t", "master": "inline[1]"}
     with monkeypatch.context() as former:
-        former.setattr(
-            resolve, "TableOptions", lambda **said: TableOptions(**{**said, "format": 1, "generation_day": False})
-        )
+        former.setattr(resolve, "TableOptions", lambda **said: TableOptions(**{**said, "generation_day": False}))
         former.setattr(table_options, "_RESERVED", table_options._RESERVED - {"generation_day"})
         for number in range(2):
             lake.vault.add(json.dumps({"id": number, "generation_day": "2020-02-03"}).encode())
