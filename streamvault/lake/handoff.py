@@ -296,37 +296,36 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
             if options.catalog is None
             else open_catalog(options.catalog, place.options.kind, projection=options.projection)
         )
-        todo = next(plans_of(resolved), None)
-        proposed = _proposed(resolved, todo) if options.columns is None else {}
-        hints = [*refused(resolved)] if todo is not None or resolved.schemas is None else []
-        hints += [_how_to_add(proposed)] if proposed else []
-        progress.warn_all((*resolved.warnings, *hints))
-        if todo is not None:
-            check_records(place, todo)
-        if opened is not None:
-            place = _compared(opened, place, todo)
+        with place.unless_removed():
+            todo = next(plans_of(resolved), None)
+            proposed = _proposed(resolved, todo) if options.columns is None else {}
+            hints = [*refused(resolved)] if todo is not None or resolved.schemas is None else []
+            hints += [_how_to_add(proposed)] if proposed else []
+            progress.warn_all((*resolved.warnings, *hints))
+            if todo is not None:
+                check_records(place, todo)
+            if opened is not None:
+                place = _compared(opened, place, todo)
             resolved = replace(resolved, place=place)
-        if options.dry_run:
-            report = _rehearsed(resolved, todo.first if todo else 0)
-            return replace(report, proposed=proposed, warnings=(*report.warnings, *hints))
-        done, start_seconds = HandoffTotals(), 0.0
+            if options.dry_run:
+                report = _rehearsed(resolved, todo.first if todo else 0)
+                return replace(report, proposed=proposed, warnings=(*report.warnings, *hints))
+        place = place if todo is None else place.begun()
+        resolved = replace(resolved, place=place)
+        done, start_seconds, registered = HandoffTotals(), 0.0, list[int]()
         probed: tuple[str, ...] = ()
-        if todo is not None:
-            place = place.begun()
-            resolved = replace(resolved, place=place)
-            # an archive's own root was probed when the archive was created
-            if options.root is not None and not place.archive.generations():
-                probed = fit_server(place.archive.store, place.archive.prefix)
-            with (
-                open_runner(options.master, [write_file, JsonPayloads]) as runner,
-                origin.unless_archive_changed(todo.first),
-                place.unless_removed(),
-            ):
-                done = hand_off(resolved, runner, progress)
-                start_seconds = runner.start_seconds
-        registered: list[int] = []
-        if opened is not None and not place.is_new:
-            with place.unless_removed():
+        with place.unless_removed():
+            if todo is not None:
+                # an archive's own root was probed when the archive was created
+                if options.root is not None and not place.archive.generations():
+                    probed = fit_server(place.archive.store, place.archive.prefix)
+                with (
+                    open_runner(options.master, [write_file, JsonPayloads]) as runner,
+                    origin.unless_archive_changed(todo.first),
+                ):
+                    done = hand_off(resolved, runner, progress)
+                    start_seconds = runner.start_seconds
+            if opened is not None and not place.is_new:
                 registered = _register(opened, place, progress)
         segments = 0 if raw_over is None else _register_raw(raw_over)
     progress.end()

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from streamvault.common.errors import Conflict, Damaged, Problem
 from streamvault.lake.plan import TablePlan, files_of, find_plan, options_after, published_plan
-from streamvault.lake.table import TableOptions, as_begun, check_current, find_options, fix_options
+from streamvault.lake.table import TableOptions, as_begun, find_options, fix_options, removed
 from streamvault.layouts.isolated import NotDecodable
 from streamvault.layouts.keys import PlaceAddress, is_table_folder, table_data, table_file_key, table_files
 from streamvault.layouts.table import NotDescribed, read_facts
@@ -55,11 +55,9 @@ class TablePlace:
         """Record a new table's options, create-only, before any file is written; return the table that is there now.
 
         Raises:
-            Overtaken: another run has begun the table in the meantime, with other options; or the table, which is not
-                new, was removed.
+            Overtaken: another run has begun the table in the meantime, with other options.
         """
-        if not self.is_new:  # and is not begun again, in a folder that had another one
-            check_current(self.archive, self.options)
+        if not self.is_new:  # if it was removed, its folder must not get another one
             return self
         return self._begun_with(fix_options(self.archive, self.options))
 
@@ -77,7 +75,7 @@ class TablePlace:
 
     @contextmanager
     def unless_removed(self) -> Iterator[None]:
-        """Return a context in which a run works on the table.
+        """Return a context in which a run works on the table, or looks where a new one will be.
 
         What a run of a table that was removed writes harms nobody, as it is in a folder of its own. But it has not done
         what it was asked to, and other errors would mislead.
@@ -87,10 +85,19 @@ class TablePlace:
         """
         try:
             yield
-        except Problem:
-            check_current(self.archive, self.options)
+        except Problem as problem:
+            try:
+                is_gone = self._is_removed()
+            except Problem:
+                raise problem from None
+            if is_gone:
+                raise removed(self.location) from None
             raise
-        check_current(self.archive, self.options)
+        if self._is_removed():
+            raise removed(self.location)
+
+    def _is_removed(self) -> bool:
+        return not self.is_new and find_options(self.archive) != self.options
 
     def as_of(self, generation: int) -> TablePlace:
         """Return the table with the columns that a generation has; 0 for those that the table was begun with.

@@ -466,16 +466,6 @@ def as_begun(table: TableArchive, found: TableOptions, options: TableOptions) ->
     return found
 
 
-def check_current(table: TableArchive, begun: TableOptions) -> None:
-    """Check that a table was not removed, or made anew elsewhere, while a run worked on it.
-
-    Raises:
-        Overtaken: it was.
-    """
-    if find_options(table) != begun:
-        raise removed(table.uri)
-
-
 def removed(where: str) -> Overtaken:
     """Return the error of a run whose table was removed."""
     return Overtaken("the table was removed in the meantime, or made anew", where=where)

@@ -238,11 +238,12 @@ class Archive:
             InvalidKey: the name is not valid.
         """
         key = self.prefix + table_options_key(name)
-        begun = find_file(TableRecord, self.store, key)
-        if begun is None and any(map(is_table_folder, self.store.folders(self.prefix + table_folder(name)))):
-            todo = "Restore it from a backup. If the table was removed, remove the rest of its records, too."
-            raise Damaged("a table's options are missing", where=f"{self.store.uri}/{key}", todo=todo)
-        return TableArchive(self.root, self.stream, name, "" if begun is None else begun.folder, self.store)
+        for _ in range(2):  # another run may begin the table between the two looks
+            begun = find_file(TableRecord, self.store, key)
+            if begun is not None or not any(map(is_table_folder, self.store.folders(self.prefix + table_folder(name)))):
+                return TableArchive(self.root, self.stream, name, "" if begun is None else begun.folder, self.store)
+        todo = "If the table was removed, remove the rest of its records, too. If not, restore the file from a backup."
+        raise Damaged("a table's options are missing", where=f"{self.store.uri}/{key}", todo=todo)
 
     def listing(self, keys: list[str] | None = None) -> Listing:
         """Return the generations in force and their marks; ``keys`` as for `read_listing`."""

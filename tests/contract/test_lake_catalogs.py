@@ -7,6 +7,7 @@ import socket
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from streamvault import compact_archive, write_table
 from streamvault.common.errors import Conflict, Damaged, Usage
 from streamvault.common.units import now_utc
 from streamvault.lake.catalogs import Catalog, CatalogFailed, glue, iceberg, open_catalog
+from streamvault.lake.catalogs.hive import hive_table
 from streamvault.lake.catalogs.registration import fix_identity
 from streamvault.lake.location import TablePlace
 from streamvault.lake.reports import HandoffReport, TableFormat
@@ -32,7 +34,7 @@ from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key, t
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from testkit.commands import started
-from testkit.killed import Killed, killed
+from testkit.killed import Killed, before_call, killed
 from testkit.lakes import rows_in, table_keys
 from testkit.servers.s3 import S3Server
 from testkit.small_archives import NAME, Vault, contents
@@ -481,6 +483,42 @@ def test_late_run_does_not_add_to_a_table_that_was_made_again_meanwhile(
     with pytest.raises(Conflict, match=r"has the UUID .*, but the registered table has "):
         ground.open().publish(ground.place, ground.generations[0])
     assert ground.rows() == 0
+
+
+def anew(ground: Ground, number: int) -> TablePlace:
+    """The table that somebody has made anew in another folder, with a partition for a generation, in Glue."""
+    place = replace(ground.place, archive=ground.place.archive.in_folder("0123456789ab"))
+    client, made = boto3.client("glue", region_name="us-east-1"), hive_table(place, [number])
+    client.delete_table(DatabaseName=ground.database, Name="stream")
+    assert glue._create(client, made)
+    assert glue._add_partitions(client, made, glue._find_table(client, made) or {}, [str(number)])
+    return place
+
+
+@pytest.mark.parametrize("ground", ["parquet-glue"], indirect=True)
+def test_late_run_adds_no_partition_to_a_table_that_was_made_anew_meanwhile(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.open().publish(ground.place, ground.generations[0])
+    made: list[TablePlace] = []
+    before_call(monkeypatch, glue, "_add_partitions", lambda: made.append(anew(ground, 1)))
+    with pytest.raises(Conflict, match="in the catalog is a table that was removed here"):
+        ground.open().publish(ground.place, ground.generations[1])
+    assert ground.registered() == {made[0].partition(1)}
+
+
+@pytest.mark.parametrize("ground", ["parquet-glue"], indirect=True)
+def test_partition_of_a_table_that_was_removed_is_named(ground: Ground) -> None:
+    """A run that was killed has left it."""
+    ground.hand_off()
+    client, place = boto3.client("glue", region_name="us-east-1"), anew(ground, 1)
+    late = hive_table(place, [1])._replace(partitions={"2": ground.place.partition(2)})
+    with pytest.raises(Conflict, match="was removed here"):
+        glue._add_partitions(client, late._replace(location=ground.place.location), {"StorageDescriptor": {}}, ["2"])
+    assert glue._add_partitions(client, late, glue._find_table(client, late) or {}, ["2"])
+    with pytest.raises(Conflict, match="has a partition of a table that was removed here") as named:
+        ground.open().missing(place, [1])
+    assert "DROP PARTITION (generation = 2)" in named.value.todo
 
 
 @ICEBERG

@@ -102,6 +102,13 @@ def while_busy(place: TablePlace) -> Iterator[float]:
     raise CatalogFailed("other processes keep changing the table", where=place.name, todo=todo)
 
 
+def is_of_removed(ours: str, found: str) -> bool:
+    """Return whether a URI is that of another folder of a table's name, or in one, given the URI of the table's."""
+    folder, _, own = ours.rstrip("/").rpartition("/")
+    below = found.rstrip("/").removeprefix(folder).lstrip("/").partition("/")[0]
+    return is_table_folder(own) and f"{found}/".startswith(f"{folder}/") and below != own
+
+
 def check_location(name: str, ours: str, found: str) -> None:
     """Check that a catalog's table is the one of a name, given the URI of its folder.
 
@@ -111,9 +118,8 @@ def check_location(name: str, ours: str, found: str) -> None:
     ours, found = ours.rstrip("/"), found.rstrip("/")
     if found == ours:
         return
-    folder, _, own = ours.rpartition("/")
     what, todo = "is a table at another location", "Give the table another name"
-    if is_table_folder(own) and (found == folder or is_table_folder(found.removeprefix(f"{folder}/"))):
+    if is_of_removed(ours, found):
         what, todo = "is a table that was removed here", "Drop it in the catalog, or give the table another name"
     what, todo = f"{name} in the catalog {what}", f"{todo} (--table DATABASE.NAME)."
     raise Conflict(what, where=one_line(found) or "no location", todo=todo)

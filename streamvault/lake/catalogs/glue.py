@@ -10,8 +10,8 @@ import boto3
 import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamvault.common.errors import Damaged, Usage
-from streamvault.lake.catalogs import CatalogFailed, check_known, check_location, while_busy
+from streamvault.common.errors import Conflict, Damaged, Usage
+from streamvault.lake.catalogs import CatalogFailed, check_known, check_location, is_of_removed, while_busy
 from streamvault.lake.catalogs.hive import HiveTable, hive_table, projected
 from streamvault.lake.location import TablePlace
 from streamvault.lake.table import GENERATION, arrow_type, hive_type, holds, wider_type
@@ -100,7 +100,13 @@ class GlueTables:
         if _is_projected(found):
             first, last = found["Parameters"][f"projection.{GENERATION}.range"].split(",")
             return set(range(int(first), int(last) + 1))
-        return {int(value) for value in _partitions(self._glue, ours)}
+        there = _partitions(self._glue, ours)
+        for value, location in there.items():
+            if is_of_removed(ours.location, location):
+                what = f"{ours.name} in Glue has a partition of a table that was removed here"
+                todo = f"Drop it: ALTER TABLE {ours.name} DROP PARTITION ({GENERATION} = {value})."
+                raise Conflict(what, where=location, todo=todo)
+        return set(map(int, there))
 
 
 def publish_raw(raw: HiveTable) -> int:
@@ -162,12 +168,12 @@ def _create(glue: Any, ours: HiveTable, parameters: Mapping[str, str] | None = N
     return True
 
 
-def _partitions(glue: Any, ours: HiveTable) -> set[str]:
-    """Return the values of the registered partitions."""
+def _partitions(glue: Any, ours: HiveTable) -> dict[str, str]:
+    """Return the values of the registered partitions, and their locations."""
     pages = glue.get_paginator("get_partitions").paginate(
         DatabaseName=ours.database, TableName=ours.table, ExcludeColumnSchema=True
     )
-    return {partition["Values"][0] for page in pages for partition in page["Partitions"]}
+    return {one["Values"][0]: _location(one) for page in pages for one in page["Partitions"]}
 
 
 def _add_partitions(glue: Any, ours: HiveTable, found: dict[str, Any], values: Sequence[str]) -> bool:
@@ -184,7 +190,20 @@ def _add_partitions(glue: Any, ours: HiveTable, found: dict[str, Any], values: S
     if wrong:
         text = one_line(f"{wrong[0].get('ErrorCode')} {wrong[0].get('ErrorMessage')}")
         raise CatalogFailed("Glue rejects a partition", where=f"{ours.name}: {text}")
+    now = _find_table(glue, ours)
+    if now is not None and _location(now).rstrip("/") != ours.location.rstrip("/"):
+        # Glue knows a table by its name alone: another one has got the partitions
+        for value in values:
+            name = {"DatabaseName": ours.database, "TableName": ours.table, "PartitionValues": [value]}
+            with suppress(glue.exceptions.EntityNotFoundException):
+                if _location(glue.get_partition(**name)["Partition"]) == ours.partitions[value]:
+                    glue.delete_partition(**name)
+        _check_location(now, ours)
     return not errors
+
+
+def _location(found: dict[str, Any]) -> str:
+    return str(found.get("StorageDescriptor", {}).get("Location", ""))
 
 
 def _has_files(generation: Generation, place: TablePlace, *, is_newest: bool) -> bool:
@@ -199,7 +218,7 @@ def _has_files(generation: Generation, place: TablePlace, *, is_newest: bool) ->
 
 
 def _check_location(found: dict[str, Any], ours: HiveTable) -> None:
-    check_location(ours.name, ours.location, found.get("StorageDescriptor", {}).get("Location", ""))
+    check_location(ours.name, ours.location, _location(found))
 
 
 def _is_projected(found: dict[str, Any]) -> bool:

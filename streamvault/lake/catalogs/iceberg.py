@@ -352,8 +352,10 @@ class IcebergTables:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         except FileNotFoundError as error:
+            if f"/table/{place.options.table}/" not in str(error):
+                raise
             what = f"{place.name} in the catalog has lost its metadata"
-            todo = "Restore them from a backup. If the table was removed, drop it in the catalog, too."
+            todo = "Restore the file from a backup. If the table was removed, drop it in the catalog, too."
             raise Conflict(what, where=one_line(error), todo=todo) from None
 
     def _create(self, place: TablePlace, ours: pa.Schema) -> Transaction:
@@ -377,7 +379,6 @@ class IcebergTables:
 
     def _catalog(self, place: TablePlace) -> Catalog:
         if self._opened is None or self._opened_for != place.location:  # it is vetted for one table
-            self._opened_for = place.location
             kind, colon, uri = self._text.partition(":")
             access: S3Access | None = place.archive.root.access
             reach = _file_properties(access)
@@ -391,6 +392,7 @@ class IcebergTables:
                 self._opened = _open_sql(uri, place, {"warehouse": place.location, **reach})
             else:
                 self._opened = self._configured(place, reach)
+            self._opened_for = place.location
         return self._opened
 
     def _configured(self, place: TablePlace, reach: dict[str, Any]) -> Catalog:

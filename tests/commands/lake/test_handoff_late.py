@@ -22,7 +22,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 import streamvault.lake.handoff
 from streamvault import compact_archive, export_stream, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Conflict, Failed, Overtaken, Problem
+from streamvault.lake import location
+from streamvault.lake.location import TablePlace
 from streamvault.lake.reports import HandoffReport
+from streamvault.lake.table import find_options
 from streamvault.lake.task import FileTask, WrittenFile, write_file
 from streamvault.layouts.keys import table_end_key
 from streamvault.layouts.layout import LayoutName
@@ -363,6 +366,20 @@ def test_late_handoff_of_a_table_that_was_removed_begins_none_with_a_part_of_the
             remove(vault)  # what the late run has left in the removed one's folder
             from_archive(vault)
         assert is_whole(vault)
+
+
+def test_an_error_is_not_replaced_by_that_of_the_look_after_it(tmp_path: Path) -> None:
+    vault = make(tmp_path)
+    from_stream(vault)
+    archive = table_of(vault)
+    options = find_options(archive)
+    assert options is not None
+    place = TablePlace("scope", options, archive)
+    down = patch.object(location, "find_options", side_effect=Failed("the store cannot be reached"))
+    with down, pytest.raises(InvalidCut), place.unless_removed():
+        raise InvalidCut("the cut lies inside an event")
+    with down, pytest.raises(Failed), place.unless_removed():
+        pass
 
 
 def test_table_that_was_removed_is_not_begun_again_in_its_folder(

@@ -96,6 +96,25 @@ def test_catalog_that_keeps_a_table_that_was_removed_is_named_before_anything_is
                 objects_of(vault.root).put(key, data)
 
 
+def test_late_run_does_not_take_the_table_that_was_made_anew_for_the_removed_one(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would say to drop it."""
+
+    def made_anew() -> None:
+        objects_of(vault.root).delete(list(contents(vault.root)))
+        SqlCatalog("streamvault", uri=f"sqlite:///{vault.folder}/cat.db").drop_table(("lake", "t"))
+        hand_off(vault)
+
+    hand_off(vault)
+    vault.add(EVENT)
+    before_call(monkeypatch, handoff, "_compare", made_anew)
+    with pytest.raises(Overtaken, match="the table was removed in the meantime"):
+        hand_off(vault)
+    assert hand_off(vault).unchanged
+    assert len(table_of(vault).scan().to_arrow()) == 3
+
+
 def test_table_without_a_record_gets_it_with_the_next_handoff(vault: Vault) -> None:
     hand_off(vault)
     objects_of(vault.root).delete([record_of(vault)])

@@ -27,7 +27,7 @@ from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import ObjectInfo
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamCut, StreamName
-from testkit.killed import stopped_at
+from testkit.killed import before_call, stopped_at
 from testkit.small_archives import KINDS, NAME, Vault, a_root, a_vault, contents, data_keys, objects_of, replace_object
 from testkit.streams import append_events
 from tests.counting import counted
@@ -102,6 +102,19 @@ def test_table_without_its_options_is_named(vault: Vault, options: bytes | None,
     assert "table orders" in ran("ls", vault.root).out
     with pytest.raises(Damaged, match=problem):
         import_stream(vault.archive, vault.uri(StreamName("scope", "back")), layout="table", master="inline")
+
+
+def test_table_that_is_begun_between_two_looks_has_not_lost_its_options(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(vault.uri(), root=vault.root, table="orders", master="inline")
+    key = f"{NAME}/_table/orders/table.json"
+    options = contents(vault.root)[key]
+    replace_object(vault.root, key, None)
+    archive = Archive(RootAddress.parse(vault.root).resolve(), NAME)
+    store = type(archive.store)
+    before_call(monkeypatch, store, "folders", lambda: replace_object(vault.root, key, options))
+    assert archive.table_archive("orders").generations() == [1]
 
 
 def test_tables_are_listed_without_an_archive(vault: Vault) -> None:
