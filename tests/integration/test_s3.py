@@ -22,6 +22,7 @@ from streamvault.objectstore.store import NoSuchObject, ObjectStoreError, crc64n
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
+from testkit.pravega_script import wait_for
 from testkit.servers.s3 import S3Server
 from testkit.streams import append_more
 from tests.counting import counted
@@ -128,6 +129,13 @@ def uploads(server: S3Server, bucket: str) -> list[dict[str, str]]:
     return [{"Bucket": bucket, "Key": each["Key"], "UploadId": each["UploadId"]} for each in found]
 
 
+def lose_upload(server: S3Server, bucket: str, parts: int) -> None:
+    """Abort the only upload once the server has its parts: versitygw begins it anew for one that is on its way."""
+    client, (upload,) = server.client(), uploads(server, bucket)
+    assert wait_for(lambda: len(client.list_parts(**upload).get("Parts", [])) == parts)  # type: ignore[arg-type]
+    client.abort_multipart_upload(**upload)  # type: ignore[arg-type]
+
+
 def test_the_rule_is_one_that_s3_takes(moto_s3: S3Server, bucket_name: str) -> None:
     moto_s3.make_bucket(bucket_name)
     client = moto_s3.client()
@@ -158,8 +166,7 @@ def test_an_upload_whose_parts_are_deleted_fails_and_can_be_made_again(
     def blocks(*, lose: bool) -> Iterator[bytes]:
         for number in range(4):
             if lose and number == 3:
-                (upload,) = uploads(server, bucket)
-                server.client().abort_multipart_upload(**upload)  # type: ignore[arg-type]
+                lose_upload(server, bucket, parts=3)
             yield bytes([number]) * PART
 
     with pytest.raises(ObjectStoreError, match="NoSuchUpload") as caught:
