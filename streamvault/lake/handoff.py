@@ -325,7 +325,8 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
                 ):
                     done = hand_off(resolved, runner, progress)
                     start_seconds = runner.start_seconds
-            if opened is not None and not place.is_new:
+        if opened is not None and not place.is_new:
+            with place.unless_removed():  # what was removed while its files were written is not registered
                 registered = _register(opened, place, progress)
         segments = 0 if raw_over is None else _register_raw(raw_over)
     progress.end()

@@ -87,16 +87,17 @@ class TablePlace:
             yield
         except Problem as problem:
             try:
-                is_gone = self._is_removed()
+                is_gone = self.is_removed()
             except Problem:
                 raise problem from None
             if is_gone:
                 raise removed(self.location) from None
             raise
-        if self._is_removed():
+        if self.is_removed():
             raise removed(self.location)
 
-    def _is_removed(self) -> bool:
+    def is_removed(self) -> bool:
+        """Return whether a table that was begun is no longer there, or was made anew in another folder."""
         return not self.is_new and find_options(self.archive) != self.options
 
     def as_of(self, generation: int) -> TablePlace:

@@ -507,6 +507,20 @@ def test_late_run_adds_no_partition_to_a_table_that_was_made_anew_meanwhile(
     assert ground.registered() == {made[0].partition(1)}
 
 
+@pytest.mark.parametrize("ground", ["parquet-projection"], indirect=True)
+def test_late_run_does_not_change_a_table_that_was_made_anew_meanwhile(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.open().publish(ground.place, ground.generations[0])
+    made: list[TablePlace] = []
+    before_call(monkeypatch, glue, "_has_files", lambda: made.append(anew(ground, 1)))
+    with pytest.raises(Conflict, match="in the catalog is a table that was removed here"):
+        ground.open().publish(ground.place, ground.generations[1])
+    client = boto3.client("glue", region_name="us-east-1")
+    now = client.get_table(DatabaseName=ground.database, Name="stream")["Table"]
+    assert glue._location(now) == f"{made[0].location}/"
+
+
 @pytest.mark.parametrize("ground", ["parquet-glue"], indirect=True)
 def test_partition_of_a_table_that_was_removed_is_named(ground: Ground) -> None:
     """A run that was killed has left it."""

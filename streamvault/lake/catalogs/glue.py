@@ -90,6 +90,10 @@ class GlueTables:
                     # all between the first and the last: a late run may have created the table with a later one
                     both = {*there, number}
                     changed["Parameters"] = {**found["Parameters"], **projected(min(both), max(both))}
+                now = _find_table(self._glue, ours)
+                if now is None:
+                    continue
+                _check_location(now, ours)  # a version does not tell a table from the next one of its name
                 with suppress(self._glue.exceptions.ConcurrentModificationException):
                     self._glue.update_table(DatabaseName=ours.database, TableInput=changed, **_version(found))
                     if _is_projected(found):

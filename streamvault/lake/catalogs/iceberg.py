@@ -51,7 +51,7 @@ from streamvault.lake.catalogs import CatalogFailed, check_follows, check_known,
 from streamvault.lake.catalogs.iceberg_vetting import load_vetted, vet, vet_files
 from streamvault.lake.catalogs.registration import check_identity, check_never_created, fix_identity, plain_address
 from streamvault.lake.location import TablePlace, not_taken
-from streamvault.lake.table import EVENT_TIME, GENERATION_DAY, hive_type
+from streamvault.lake.table import EVENT_TIME, GENERATION_DAY, hive_type, removed
 from streamvault.manifests.files import one_line
 from streamvault.manifests.history import Generation
 from streamvault.objectstore.s3.access import S3Access
@@ -312,13 +312,22 @@ class IcebergTables:
             raise TableAlreadyExistsError
 
     def _record_creation(self, place: TablePlace, created: UUID) -> None:
-        """Record the table that this run has created; drop it, but no file, if another one was registered meanwhile."""
+        """Record the table that this run has created; drop it, but no file, if that is no longer to be registered.
+
+        Another one was registered meanwhile, or the table was removed.
+        """
         try:
             fix_identity(place, created)
-        except Conflict:
+            if place.is_removed():
+                raise removed(place.location)
+        except Conflict:  # `Overtaken` is one
             catalog, name = self._catalog(place), (place.database, place.options.table)
             with suppress(NoSuchTableError):
-                if catalog.load_table(name).metadata.table_uuid == created:
+                try:
+                    is_ours = catalog.load_table(name).metadata.table_uuid == created
+                except FileNotFoundError:  # its metadata were removed with it
+                    is_ours = True
+                if is_ours:
                     catalog.drop_table(name)
             check_identity(place, None)  # raises
             raise

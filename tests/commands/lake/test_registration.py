@@ -17,7 +17,7 @@ from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 from streamvault import write_table
 from streamvault.common.errors import Conflict, Overtaken
 from streamvault.lake import handoff, location
-from streamvault.lake.catalogs import CatalogFailed
+from streamvault.lake.catalogs import CatalogFailed, iceberg
 from streamvault.lake.catalogs.registration import Registration, plain_address
 from streamvault.lake.reports import HandoffReport
 from streamvault.layouts.keys import table_registration_key
@@ -113,6 +113,18 @@ def test_late_run_does_not_take_the_table_that_was_made_anew_for_the_removed_one
         hand_off(vault)
     assert hand_off(vault).unchanged
     assert len(table_of(vault).scan().to_arrow()) == 3
+
+
+@pytest.mark.parametrize("moment", [(handoff, "_register"), (iceberg.IcebergTables, "_record_creation")])
+def test_late_run_leaves_no_table_in_the_catalog_in_place_of_one_that_was_removed(
+    vault: Vault, moment: tuple[object, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_call(monkeypatch, *moment, lambda: objects_of(vault.root).delete(list(contents(vault.root))))
+    with pytest.raises(Overtaken, match="the table was removed in the meantime"):
+        hand_off(vault)
+    objects_of(vault.root).delete(list(contents(vault.root)))
+    assert hand_off(vault).registered == (1,)
+    assert len(table_of(vault).scan().to_arrow()) == 2
 
 
 def test_table_without_a_record_gets_it_with_the_next_handoff(vault: Vault) -> None:
