@@ -314,8 +314,8 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         resolved = replace(resolved, place=place)
         done, start_seconds, registered = HandoffTotals(), 0.0, list[int]()
         probed: tuple[str, ...] = ()
-        with place.unless_removed():
-            if todo is not None:
+        if todo is not None:
+            with place.unless_removed():
                 # an archive's own root was probed when the archive was created
                 if options.root is not None and not place.archive.generations():
                     probed = fit_server(place.archive.store, place.archive.prefix)

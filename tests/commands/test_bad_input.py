@@ -16,6 +16,7 @@ import pytest
 from streamvault import export_stream, show_archive
 from streamvault.cli import main
 from streamvault.manifests.files import seal
+from streamvault.objectstore import retrying
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega.connection import PravegaSettings
@@ -549,6 +550,8 @@ def test_missing_server_is_one_line(
         for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
             monkeypatch.setenv(f"AWS_{name}", "t")
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        assert retrying.FIRST_CONTACT < SERVER_DOWN
+        monkeypatch.setattr(retrying, "FIRST_CONTACT", 4.0)  # at 10 s, the progress would say that the server is silent
         arguments = ("export", made.stream(), "s3://bucket/vault")
         line = r"nothing is listening at the endpoint.*s3://bucket at http://127.*"
     else:

@@ -195,14 +195,17 @@ def _add_partitions(glue: Any, ours: HiveTable, found: dict[str, Any], values: S
         text = one_line(f"{wrong[0].get('ErrorCode')} {wrong[0].get('ErrorMessage')}")
         raise CatalogFailed("Glue rejects a partition", where=f"{ours.name}: {text}")
     now = _find_table(glue, ours)
-    if now is not None and _location(now).rstrip("/") != ours.location.rstrip("/"):
+    try:
+        if now is not None:
+            _check_location(now, ours)
+    except Conflict:
         # Glue knows a table by its name alone: another one has got the partitions
         for value in values:
             name = {"DatabaseName": ours.database, "TableName": ours.table, "PartitionValues": [value]}
             with suppress(glue.exceptions.EntityNotFoundException):
                 if _location(glue.get_partition(**name)["Partition"]) == ours.partitions[value]:
                     glue.delete_partition(**name)
-        _check_location(now, ours)
+        raise
     return not errors
 
 
