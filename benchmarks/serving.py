@@ -1,37 +1,44 @@
-"""Memory of `serve` under many readers, each somewhere else in the archive, without other servers."""
+"""Memory of `serve` under many readers, each somewhere else in the archive; its speed beside a real Pravega's."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.measuring import say
+from benchmarks.measuring import Arm, Measured, interleave, ratio, say, spread
 from benchmarks.product import PeakWatch
-from benchmarks.results import Results, table
+from benchmarks.results import Results, spread_text, table
+from benchmarks.setting import open_setting
 from streamvault import check_archive, export_stream
 from streamvault.serving.cache import LEAST_CACHE
-from streamvault.streamstore.framing import frame
+from streamvault.streamstore.framing import frame, frame_many
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.connection import Connection, Endpoint, PravegaSettings
 from streamvault.streamstore.pravega.controller import Controller
+from testkit.servers.java_client import JavaClient
 
-HELP = "memory of a server under many readers at different places; needs no other server"
+HELP = "memory of a server under many readers at different places; reads by the Java client beside a real Pravega's"
+
+PARTS = ("memory", "speed")
 
 NAME, SEGMENT = StreamName("benchmark", "source"), SegmentId(0, 0)
 
@@ -46,6 +53,15 @@ ARCHIVES: dict[str, dict[str, Any]] = {
     "events": {"layout": "events"},
 }
 """What is served; as an earlier release has archived it if ``old``, so without checksums of blocks in the index."""
+
+
+SEGMENTS = 4
+PRAVEGA = "a real Pravega"
+SERVED = {
+    "serve, chunks": ("--layout", "chunks"),
+    "serve, zstd chunks": ("--layout", "chunks", "--compress", "zstd"),
+}
+"""The archives whose speed is measured, with the options of their export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +85,23 @@ class Held:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the benchmark's options."""
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS, help="what is measured (both)")
     parser.add_argument("--mib", type=int, default=1024, metavar="N", help="size of the stream (1024)")
     parser.add_argument("--readers", type=int, default=100, metavar="N", help="connections (100)")
     parser.add_argument("--seconds", type=float, default=60, metavar="N", help="of each archive (60)")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="of each read, in turns (3)")
     parser.add_argument("--quick", action="store_true", help="only show that it runs")
 
 
 def run(arguments: argparse.Namespace, results: Results) -> None:
-    """Add a table."""
+    """Add a table for each part."""
+    if "memory" in arguments.part:
+        _memory(arguments, results)
+    if "speed" in arguments.part:
+        _speed(arguments, results)
+
+
+def _memory(arguments: argparse.Namespace, results: Results) -> None:
     size, readers, seconds = arguments.mib, arguments.readers, arguments.seconds
     if arguments.quick:
         size, readers, seconds = 8, 5, 1
@@ -101,6 +126,45 @@ def run(arguments: argparse.Namespace, results: Results) -> None:
     results.add("serving", table(heads, rows), figures)
 
 
+def _speed(arguments: argparse.Namespace, results: Results) -> None:
+    """Read a stream of 1 KiB events by the Java client, from Pravega, which has all in its cache, and from archives."""
+    events, repeats = (1_000, 1) if arguments.quick else (arguments.mib * 1024, arguments.repeats)
+    with ExitStack() as stack:
+        setting = stack.enter_context(open_setting("minio", quick=arguments.quick))
+        results.describe(setting.describe())
+        stream, payload = setting.stream("source"), random.Random(0).randbytes(1016)
+        setting.store.create_scope(stream.scope)
+        setting.store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=SEGMENTS)))
+        for segment in range(SEGMENTS):
+            with setting.store.appender(stream, SegmentId(0, segment)) as appender:
+                for block in frame_many(payload for _ in range(segment, events, SEGMENTS)):
+                    appender.append(block)
+        java = JavaClient.compile(Path(stack.enter_context(TemporaryDirectory())))
+        uris = {PRAVEGA: setting.pravega.uri}
+        for number, (name, options) in enumerate(SERVED.items()):
+            root = f"vault{number}"
+            setting.export(stream, root, *options)
+            served = _server([f"{setting.root_uri(root)}/{stream}"], setting.s3.environment())
+            uris[name] = stack.enter_context(served).uri
+
+        def read(uri: str, how: str, _: int) -> Measured:
+            at: Any = SimpleNamespace(uri=uri, certificates=None, accounts=(), classpath=setting.pravega.classpath)
+            count, _size, seconds = java.run("ReadSpeed", at, stream, how, events)[-1].split()
+            return Measured(int(count), events * 1024, float(seconds))
+
+        kinds = ("batch", "group")
+        arms = [Arm(f"{name}, {how}", partial(read, uri, how)) for how in kinds for name, uri in uris.items()]
+        found = interleave(arms, repeats, setting.settle)
+    rows = []
+    for how in kinds:
+        for name in uris:
+            speeds = spread([one.megabytes_per_second for one in found[f"{name}, {how}"]])
+            of = spread_text(ratio(found, f"{name}, {how}", f"{PRAVEGA}, {how}"), 2)
+            rows.append((f"{name}, {how}", "1" if name == PRAVEGA else of, spread_text(speeds, 0)))
+    figures = {name: [asdict(one) for one in held] for name, held in found.items()}
+    results.add("speed", table((f"{events:,} events of 1 KiB", "of Pravega's speed", "MB/s"), rows), figures)
+
+
 def _archive(folder: str, root: str, how: dict[str, Any]) -> list[str]:
     """Archive the stream; return the arguments with which it is served."""
     Path(root).mkdir()
@@ -113,7 +177,8 @@ def _archive(folder: str, root: str, how: dict[str, Any]) -> list[str]:
 
 
 def _measured(options: list[str], size: int, readers: int, seconds: float, event: bytes) -> Held:
-    with _server(options) as (process, endpoint, budget), PeakWatch(process.pid) as watch:
+    with _server([*options, "--cache", str(LEAST_CACHE)]) as served, PeakWatch(served.process.pid) as watch:
+        process, endpoint, budget = served.process, served.endpoint(NAME, SEGMENT), served.budget
         time.sleep(1)
         began, most = watch.peaks.driver, 0
         end = time.monotonic() + seconds
@@ -129,24 +194,35 @@ def _measured(options: list[str], size: int, readers: int, seconds: float, event
         return Held(began, watch.peaks.driver, most, read, report["ranges_read"])
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A server that runs; `metrics` is the port of its metrics."""
+
+    process: subprocess.Popen[str]
+    uri: str
+    metrics: int
+
+    def endpoint(self, stream: StreamName, segment: SegmentId) -> Endpoint:
+        with closing(Controller(PravegaSettings.from_environment(self.uri))) as controller:
+            return controller.endpoint(stream, segment)
+
+    def budget(self) -> int:
+        """Return how much of the budget is taken (bytes)."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/status", timeout=60) as answer:
+            return int(json.load(answer)["cache_bytes"])
+
+
 @contextmanager
-def _server(options: list[str]) -> Iterator[tuple[subprocess.Popen[str], Endpoint, Callable[[], int]]]:
-    """Serve an archive; yield the process, its segment store, and what asks how much of the budget is taken."""
+def _server(options: list[str], environment: Mapping[str, str] | None = None) -> Iterator[_Served]:
+    """Serve an archive while the block runs."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamvault", "serve", *options, "--cache", str(LEAST_CACHE), "--json"]
+    command = [sys.executable, "-m", "streamvault", "serve", *options, "--json"]
     command += ["--listen", "0", "--metrics-port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    variables = {**os.environ, **(environment or {})}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as process:
         try:
-            uri = json.loads((process.stdout or sys.stdin).readline())["uri"]
-            with closing(Controller(PravegaSettings.from_environment(uri))) as controller:
-                endpoint = controller.endpoint(NAME, SEGMENT)
-
-            def budget() -> int:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=60) as answer:
-                    return int(json.load(answer)["cache_bytes"])
-
-            yield process, endpoint, budget
+            yield _Served(process, json.loads((process.stdout or sys.stdin).readline())["uri"], port)
         finally:
             process.terminate()
 
