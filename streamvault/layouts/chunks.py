@@ -182,7 +182,8 @@ def decompressed(data: memoryview, stored: ArchivedRange, span: tuple[int, int],
         left, wrong = -1, str(error)
     if left or at != len(data):
         where = f"{where}, bytes {stored.start} to {stored.end} of the segment"
-        raise Damaged(f"the object cannot be decompressed ({wrong})", where=where)
+        what = f"the object cannot be decompressed ({wrong})"
+        raise Damaged(what, where=where, todo="Run 'streamvault check' on the archive.")
     return b"".join(raw)
 
 

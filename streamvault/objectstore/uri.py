@@ -273,8 +273,8 @@ class RootAddress:
 
 
 def folder_uri(text: str) -> str:
-    """Return the URI of a folder that is given by its absolute path; any other text as it is."""
-    return f"file://{quote(os.fsencode(text))}" if text.startswith("/") else text
+    """Return the URI of a folder given by its absolute path, where a ``*`` stays one; any other text as it is."""
+    return f"file://{quote(os.fsencode(text), safe='/*')}" if text.startswith("/") else text
 
 
 def _hint(text: str) -> str:

@@ -33,7 +33,7 @@ AHEAD = 8
 CHAIN, KNOWN = -1, -2
 """Stand for a range's chain of objects, and for what is known of it, where else is a block's number."""
 
-_Key = tuple[str, SegmentId, int, int]
+_Key = tuple[str, SegmentId, int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +355,8 @@ class ServedArchive:
         self._cache.begin_ahead(self._key(later, 0), partial(self._block, later, 0))
 
     def _range(self, part: ArchivedPart) -> _Key:
-        return part.layout, part.segment, part.start, part.end
+        # with the digest: an archive that was replaced by another one may have ranges of the same place
+        return part.layout, part.segment, part.start, part.end, part.row.digest
 
     def _key(self, part: ArchivedPart, number: int) -> tuple[str, _Key, int]:
         return self.uri, self._range(part), number

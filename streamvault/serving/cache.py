@@ -47,7 +47,7 @@ class BlockCache:
     Args:
         limit: the budget (bytes), at least `LEAST_CACHE`. An eighth is kept for the states of reader groups; of the
             rest, what clients ask, and what they are sent, take an eighth each at most, besides a few KiB for each
-            connection. So there is always room for a range that is read whole.
+            connection. So there is always room for a range that is read whole, if there are at most 500 clients.
 
     Attributes:
         limit: the budget without that of the states (bytes).

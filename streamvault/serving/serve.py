@@ -6,12 +6,13 @@ import logging
 import math
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from ipaddress import ip_address
 from typing import cast
 
-from streamvault.common.errors import Absent, Usage
+from streamvault.common.errors import Absent, Damaged, Usage
 from streamvault.common.options import load_file, verb
 from streamvault.common.processes import give_back_large_buffers
 from streamvault.serving.access import Access
@@ -68,7 +69,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
 
     Raises:
         NoSuchArchive: an archive does not exist.
-        Damaged: an archive's manifests are not valid.
+        Damaged: an archive's manifests are not valid. Of a scope or a pattern, the others are served, with a warning.
         Usage: two archives are of the same stream, or an option is not valid.
         Failed: the server cannot listen there, or the states cannot be kept there.
     """
@@ -78,15 +79,16 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
     pair = options.tls_cert, options.tls_key
     certificate = None if pair[0] is None or pair[1] is None else Certificate(pair[0], pair[1])
     login = "" if options.login is None else load_file(str(options.login), "--login").strip()
-    if options.login is not None and ":" not in login:
-        raise Usage("the file has no USER:PASSWORD", where=f"--login {options.login}")
+    if options.login is not None and (not login.partition(":")[0] or ":" not in login or "\n" in login):
+        raise Usage("the file is not one line USER:PASSWORD", where=f"--login {options.login}")
+    check_advertised(options.advertise, host)
     give_back_large_buffers()  # before there are threads, which get heaps of their own
     _allow_files()
     with ExitStack() as stack:
         cache = BlockCache(options.cache)
         stack.callback(cache.close)
         whole = options.verify == "sha256"
-        found = [ServedArchive(uri, cache, options.generation, whole=whole) for uri in _archives(sources)]
+        found = _opened(sources, lambda uri: ServedArchive(uri, cache, options.generation, whole=whole))
         served = {one.name: one for one in found}
         if len(served) != len(found):
             twice = next(one for one in found if served[one.name] is not one)
@@ -149,6 +151,26 @@ def _place(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+def check_advertised(advertised: str, host: str) -> None:
+    """Check the host that readers are told; warn if other machines would connect to themselves.
+
+    Raises:
+        Usage: it is not a host.
+    """
+    if "/" in advertised or (":" in advertised and not _is_address(advertised)):
+        raise Usage("--advertise is not a host", where=repr(advertised), todo="Give it without a scheme and a port.")
+    if not advertised and _is_address(host) and ip_address(host).is_unspecified:
+        _log.warning("readers are told to connect to %s, which is their own machine: give --advertise HOST", host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def _live(
     options: ServeArguments, over: str, found: Sequence[ServedArchive], cache: BlockCache, stack: ExitStack
 ) -> LiveStream:
@@ -169,19 +191,28 @@ def _live(
     return LiveStream(address, cast("PravegaStore", store), found[0], cache)
 
 
-def _archives(sources: Sequence[str]) -> list[str]:
-    """Return the archives; of a scope or a pattern, those that there are."""
+def _opened(sources: Sequence[str], open_: Callable[[str], ServedArchive]) -> list[ServedArchive]:
+    """Open the archives; of a scope or a pattern, those that there are, without damaged ones if others are left."""
     from streamvault.scopes.calls import members_of  # noqa: PLC0415  (imports the engines, which few need)
     from streamvault.scopes.uri import ScopePattern, is_scope  # noqa: PLC0415
 
-    found: list[str] = []
+    found: dict[str, ServedArchive] = {}
+    damaged: list[Damaged] = []
     for source in sources:
         if not is_scope(source):
-            found.append(source)
+            found[source] = found.get(source) or open_(source)
             continue
         pattern = ScopePattern.parse(source)
         names = members_of(pattern, "archive").look().names
         if not names:
             raise Absent("no archives match", where=source, todo="'streamvault ls ROOT' lists the archives.")
-        found += [pattern.member(name) for name in names]
-    return list(dict.fromkeys(found))
+        for uri in map(pattern.member, names):
+            try:
+                found[uri] = found.get(uri) or open_(uri)
+            except Damaged as problem:
+                damaged.append(problem)
+    for one in damaged if found else ():
+        _log.warning("not served: %s", one)
+    if damaged and not found:
+        raise damaged[0]
+    return list(found.values())

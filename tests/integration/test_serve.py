@@ -29,6 +29,9 @@ LAYOUTS: list[dict[str, Any]] = [{"layout": "events"}, {"layout": "chunks"}, {"l
 
 SEGMENT = SegmentId(0, 0)
 
+FETCHED = 50
+"""Events that are read once more, each by its pointer."""
+
 AT_ONCE = 4
 """Java clients that run at the same time; each waits for most of its seconds."""
 
@@ -43,6 +46,7 @@ def test_java_reads_an_archive_as_it_reads_the_stream(
     with ExitStack() as stack:
         run = stack.enter_context(ThreadPoolExecutor(AT_ONCE)).submit
         groups = [run(java_client.digest, here.server, name, count)]
+        fetched = []
         batches = [run(java_client.run, "BatchDigest", here.server, name)]
         for number, layout in enumerate(LAYOUTS):
             root = tmp_path / str(number)
@@ -57,10 +61,12 @@ def test_java_reads_an_archive_as_it_reads_the_stream(
             )
             groups.append(run(java_client.digest, served, name, count))
             batches.append(run(java_client.run, "BatchDigest", served, name))
+            fetched.append(run(java_client.run, "FetchEvents", served, name, FETCHED))
         written = java_client.run("Refused", served, name)
         assert len({one.result() for one in groups}) == 1
         assert len({one.result()[-1] for one in batches}) == 1
         assert batches[0].result()[-1].startswith(f"{count} ")
+        assert {one.result()[-1] for one in fetched} == {f"{FETCHED} {FETCHED}"}
     assert "read only" in written[-1]
     assert "sealed" not in written[-1]
 

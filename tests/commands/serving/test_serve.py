@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 
 from streamvault import check_archive
-from streamvault.common.errors import Absent, Problem, Usage
+from streamvault.common.errors import Absent, Damaged, Problem, Usage
 from streamvault.exporter.rotate import rotate_stream
 from streamvault.manifests import index
 from streamvault.objectstore.store import InArchiveClass
@@ -25,7 +25,7 @@ from streamvault.serving import archived, segments
 from streamvault.serving.access import Access
 from streamvault.serving.archived import ServedArchive
 from streamvault.serving.reports import ServeArguments, ServeReport
-from streamvault.serving.serve import serve_archives
+from streamvault.serving.serve import check_advertised, serve_archives
 from streamvault.serving.server import Certificate
 from streamvault.streamstore.errors import AccessDenied, RequestFailed, SegmentTruncated, StreamExists
 from streamvault.streamstore.model import KeyRange, SegmentId, StreamConfiguration, StreamName
@@ -73,7 +73,7 @@ def test_an_archive_reads_as_the_stream(scaled: Vault, layout: Any, compress: An
 @pytest.mark.parametrize(("layout", "compress"), LAYOUTS, ids=NAMES)
 @pytest.mark.parametrize("damage", ["changed", "missing"])
 def test_damage_is_not_handed_out_and_the_error_says_what_to_do(
-    scaled: Vault, layout: Any, compress: Any, damage: str
+    scaled: Vault, layout: Any, compress: Any, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     scaled.export(layout, compress)
     key = max(data_keys(scaled.root), key=lambda one: objects_of(scaled.root).size(one))
@@ -93,6 +93,7 @@ def test_damage_is_not_handed_out_and_the_error_says_what_to_do(
             with pytest.raises(RequestFailed, match="streamvault check"):
                 got.extend(served.store.read(NAME, row.segment, row.start, row.end))
     assert not got
+    assert "Run 'streamvault check" in caplog.text
 
 
 @pytest.mark.parametrize(("layout", "learned"), [("events", 1), ("chunks", 0)])
@@ -218,6 +219,26 @@ def test_generations_are_merged_and_expire_while_they_are_read(three: Vault) -> 
         assert caught.value.start_offset == start
 
 
+@pytest.mark.parametrize(("layout", "compress"), LAYOUTS, ids=NAMES)
+def test_nothing_of_an_archive_that_was_replaced_is_handed_out(tmp_path: Path, layout: Any, compress: Any) -> None:
+    """The other one has a range of the same place, and one generation more."""
+    old, new = (Vault(tmp_path / name) for name in ("old", "new"))
+    for vault, payload in ((old, b"old"), (new, b"new")):
+        vault.create()
+        vault.add(payload * 10)
+        vault.export(layout, compress)
+    new.add(b"newer")
+    new.export(layout, compress)
+    with serving(old.archive) as served:
+        assert digest_of(served.store, NAME) == old.digest()
+        for key in contents(old.root):
+            replace_object(old.root, key, None)
+        for key, data in contents(new.root).items():
+            replace_object(old.root, key, data)
+        assert wait_for(lambda: len(served.archive.now.state.history.generations) == 2)
+        assert digest_of(served.store, NAME) == new.digest()
+
+
 def test_a_segment_whose_end_the_stream_had_lost_does_not_just_end(small: Vault) -> None:
     with small.store as store:
         store.scale(NAME, [SEGMENT], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)])
@@ -312,7 +333,8 @@ def test_the_command_serves_a_scope_until_it_is_interrupted(tmp_path: Path) -> N
     vault.create()
     vault.add(b"one")
     vault.export("chunks")
-    command = [sys.executable, "-m", "streamvault", "serve", f"{vault.root}/{NAME.scope}/", "--listen", "0", "--json"]
+    pattern = f"{tmp_path}/vault/{NAME.scope}/{NAME.stream[:2]}*"
+    command = [sys.executable, "-m", "streamvault", "serve", pattern, "--listen", "0", "--json"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     ) as run:
@@ -369,6 +391,8 @@ def test_a_signal_that_another_thread_receives_stops_the_server(small: Vault) ->
             "cannot be used",
         ),
         (["{archive}"], {"listen": "203.0.113.7:9090"}, Problem, "cannot listen there"),
+        (["{archive}"], {"listen": "0", "advertise": "archive.example.org:9090"}, Usage, "not a host"),
+        (["{archive}"], {"listen": "0", "advertise": "tcp://archive.example.org"}, Usage, "not a host"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -377,3 +401,40 @@ def test_bad_input_is_one_line(
     named = [one.format(archive=small.archive, root=small.root, scope=NAME.scope) for one in sources]
     with pytest.raises(kind, match=text):
         serve_archives.with_options(named, ServeArguments(**options))
+
+
+@pytest.mark.parametrize("text", ["", "name", ":password", "name:password\nother:password"])
+def test_a_login_is_one_line_with_a_user(small: Vault, tmp_path: Path, text: str) -> None:
+    login = tmp_path / "login"
+    login.write_text(text)
+    with pytest.raises(Usage, match="not one line USER:PASSWORD"):
+        serve_archives([small.archive], listen="0", login=login)
+
+
+@pytest.mark.parametrize(("advertise", "warns"), [("", True), ("archive.example.org", False), ("::1", False)])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_an_address_that_is_of_every_machine_needs_another_for_readers(
+    caplog: pytest.LogCaptureFixture, host: str, advertise: str, *, warns: bool
+) -> None:
+    check_advertised(advertise, host)
+    assert ("give --advertise HOST" in caplog.text) is warns
+
+
+def test_a_damaged_archive_of_a_scope_does_not_stop_the_others(small: Vault, caplog: pytest.LogCaptureFixture) -> None:
+    other = StreamName(NAME.scope, "damaged")
+    for key, data in contents(small.root).items():
+        name = key.replace(f"/{NAME.stream}/", f"/{other.stream}/")
+        replace_object(small.root, name, data)  # its manifest is of another stream
+
+    def serve(*sources: str) -> ServeReport:
+        return serve_archives(list(sources), listen="0", lasting=0.01)
+
+    scope = f"{small.root}/{NAME.scope}"
+    assert serve(f"{scope}/").served == (str(NAME),)
+    assert "not served: " in caplog.text
+    assert str(other) in caplog.text
+    for named in (f"{scope}/dam*", f"{scope}/damaged"):
+        with pytest.raises(Damaged):
+            serve(named)
+    with pytest.raises(Damaged):
+        serve(f"{scope}/damaged", f"{scope}/")
