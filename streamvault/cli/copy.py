@@ -15,7 +15,7 @@ from streamvault.replication.reports import CopyOptions, MoveOptions, MoveReport
 def copy(source: SourceArgument, stream: TargetArgument, options: CopyOptions, *, command: Command) -> None:
     """Copy a stream, or a part of it, into a new stream.
 
-    Segments, offsets and bytes are those of the source.
+    The new stream has the same segments, offsets and bytes as the source.
     """
     from streamvault.replication.copy import copy_stream
 

@@ -32,7 +32,7 @@ def get(
 ) -> None:
     """Write one event's payload to standard output.
 
-    With --json, in base64.
+    With --json, the payload is in base64.
     """
     from streamvault.manifests.verbs.show import get_event
 
@@ -71,7 +71,8 @@ def cat(
 ) -> None:
     """Write an archive's events to standard output.
 
-    They are in the stream's order. With --json, one object whose list 'events' has the objects of --format jsonl.
+    The events are in the stream's order. With --json, prints one object whose list 'events' contains the objects of
+    --format jsonl.
     """
     from streamvault.lake.read import read_archive
 

@@ -14,7 +14,7 @@ from streamvault.manifests.verbs.reports import DeleteReport, HoldReport
 def hold(archive: ArchiveArgument, name: HoldName, options: HoldOptions, *, command: Command) -> None:
     """Keep a generation and those after it from expiring.
 
-    It lasts until the hold is released.
+    This lasts until the hold is released.
     """
     from streamvault.manifests.verbs.delete import hold_archive
 

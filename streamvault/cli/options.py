@@ -94,8 +94,8 @@ def _not_empty(context: typer.Context, parameter: typer.CallbackParam, value: An
 
 _STREAM = "pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM"
 
-_SCOPE = "With / or a quoted pattern instead of the last name, all streams of the scope that match."
-_TARGET = "The stream to create; for a scope, a scope."
+_SCOPE = "With / or a quoted pattern in place of the last name: all matching streams of the scope."
+_TARGET = "The stream to create, or the scope if a scope is given."
 
 SourceArgument = Annotated[str, argument("SOURCE", f"The stream to read: {_STREAM}. {_SCOPE}")]
 StreamArgument = Annotated[str, argument("STREAM", f"The stream to archive: {_STREAM}. {_SCOPE}")]
@@ -159,7 +159,7 @@ def command_of(  # noqa: PLR0913  (a parameter is an option)
         Any,
         option(
             "--progress-every",
-            "How often to print progress where there are no progress bars. 0: never, and no bars.",
+            "How often to print progress where there are no progress bars; 0 disables progress and bars.",
             metavar="TIME",
             parser=parsing(lambda text: 0.0 if text == "0" else parse_duration(text)),
         ),

@@ -114,7 +114,7 @@ def translate(
         str,
         argument(
             "SOURCE",
-            "What the positions belong to: an archive, ROOT/SCOPE/STREAM, or a stream's URI.",
+            "The archive (ROOT/SCOPE/STREAM) or the stream (its URI) that the positions belong to.",
             callback=folder_as_uri,
         ),
     ],
@@ -136,7 +136,7 @@ def translate(
     """Translate cuts and pointers for a restored stream.
 
     The positions of reader groups are translated, too. The output has a line for each cut or pointer, in the same
-    order; those of groups follow.
+    order; those of reader groups follow.
     """
     from streamvault.replication.translate import translate as translate_positions
     from streamvault.streamstore.cuts import load_position

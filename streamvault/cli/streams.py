@@ -43,9 +43,9 @@ def _remarks(one: StreamSummary) -> str:
 def sweep(scope: ScopeArgument, options: SweepOptions, *, command: Command) -> None:
     """Delete what killed runs have left behind in a scope.
 
-    Expired ephemeral streams; leases, ledgers and unfinished targets that nobody has held for --older-than. Nothing
-    that could be the only copy of an event is deleted: --dry-run shows what stays, and why. A stream that a killed
-    append had scaled gets its key ranges and policy back.
+    Deletes expired ephemeral streams, and leases, ledgers and unfinished targets that nobody has held for --older-than.
+    Nothing that could be the only copy of an event is deleted; --dry-run shows what is kept, and why. Restores the key
+    ranges and policy of a stream that a killed append had scaled.
     """
     from streamvault.manager.sweep import sweep_scope
 

@@ -52,7 +52,11 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
     segments: Annotated[
         int | None,
         CommandLine(metavar="N"),
-        Field(ge=1, description="With --method events: segments of the copy; as many as the source has, if they fit."),
+        Field(
+            ge=1,
+            description="With --method events: number of segments of the copy. Default: as many as the source has, if "
+            "they fit.",
+        ),
     ] = None
     key: Annotated[
         str,
@@ -60,7 +64,7 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
         Field(
             description="With --method events: where to find an event's routing key, as a JSON pointer into the "
             "payload "
-            "(/customer/id) or as MODULE:FUNCTION. Not needed if no segment of the source must be divided."
+            "(/customer/id) or as MODULE:FUNCTION. Not needed if no segment of the source has to be divided."
         ),
     ] = ""
 
@@ -97,7 +101,7 @@ class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):
 
     follow: Annotated[bool, Field(description="Keep replicating new events of the source.")] = False
     every: Annotated[
-        float | None, Field(gt=0, description="How often to check for new events; 1s if not given."), DURATION
+        float | None, Field(gt=0, description="How often to check for new events. Default: 1s."), DURATION
     ] = None
     keep_head: Annotated[bool, Field(description="Do not truncate the replica when the source is truncated.")] = False
     numbers: NumbersOption = "map"
