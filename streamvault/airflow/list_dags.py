@@ -45,8 +45,8 @@ file on the workers that `{prefix}FILE` names. Example:
 
 Set where DAGs are parsed:
 
-- `{prefix}SCHEDULE`: a cron expression or preset, or an interval such as `15m` or `6h`. Without it: `{schedule}`
-- `{prefix}TIMEOUT`: a run that takes longer fails; the next one resumes its work. Without it: `1d`. `none`: any
+- `{prefix}SCHEDULE`: a cron expression or preset, or an interval such as `15m` or `6h`. Default: `{schedule}`
+- `{prefix}TIMEOUT`: a run that takes longer fails; the next one resumes its work. Default: `1d`. `none`: no limit
 - `{prefix}ON_FAILURE`: `PACKAGE.MODULE.FUNCTION` to call if a run fails
 - `{prefix}DEADLINE`: a run not finished this long after it was queued is late; it continues
 - `{prefix}ON_LATE`: `PACKAGE.MODULE.FUNCTION` to call if a run is late

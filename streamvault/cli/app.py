@@ -67,7 +67,7 @@ GROUPS = {
     "Try and plan": {
         "demo": "Demonstrate the commands on a generated stream.",
         "doctor": "Check whether a stream can be archived from this machine.",
-        "plan": "Compute what an archive would cost, take and need.",
+        "plan": "Estimate the cost, time and resources of an archive.",
     },
 }
 """Commands as the help text lists them, each with the first sentence of its own help text."""

@@ -17,7 +17,7 @@ from streamvault.manifests.verbs.reports import CheckReport, WarmReport
 def check(archive: ArchiveArgument, options: CheckOptions, *, command: Command) -> None:
     """Verify that an archive is complete and intact.
 
-    Exit code 3 if anything is missing or changed.
+    Exits with 3 if anything is missing or changed.
     """
     from streamvault.manifests.verbs.check import check_archive
 
@@ -86,13 +86,13 @@ def _strays(report: CheckReport) -> str:
     strays = count_text(report.strays, "stray object")
     if report.removed:
         return f"{strays}; {report.removed:,} deleted"
-    return f"{strays}, harmless; --repair deletes those that are proved to be unused"
+    return f"{strays}, harmless; --repair deletes those that are proven to be unused"
 
 
 def warm(archive: ArchiveArgument, options: WarmOptions, *, command: Command) -> None:
     """Restore an archive's objects from an archive class of S3.
 
-    Then the archive can be imported. Run the command again to see the progress.
+    Afterwards, the archive can be imported. Run the command again to see the progress.
     """
     from streamvault.manifests.verbs.warm import warm_archive
 

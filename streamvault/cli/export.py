@@ -89,12 +89,12 @@ def _show_convert(results: Results, report: ConvertReport) -> None:
 
 _Planned = Annotated[
     str | None,
-    argument("STREAM", "The stream to plan for; without it, --segments, --bytes and --events of one."),
+    argument("STREAM", "The stream to plan for; without it, give --segments, --bytes and --events."),
 ]
 
 
 def plan(stream: _Planned = None, *, options: PlanOptions, command: Command) -> None:
-    """Compute what an archive would cost, take and need.
+    """Estimate the cost, time and resources of an archive.
 
     Nothing is written. Without a stream, no server is needed.
     """

@@ -32,7 +32,7 @@ def get(
 ) -> None:
     """Write one event's payload to standard output.
 
-    With --json, in base64.
+    With --json, the payload is in base64.
     """
     from streamvault.manifests.verbs.show import get_event
 
@@ -71,7 +71,8 @@ def cat(
 ) -> None:
     """Write an archive's events to standard output.
 
-    They are in the stream's order. With --json, one object whose list 'events' has the objects of --format jsonl.
+    The events are in the stream's order. With --json, prints one object whose list 'events' contains the objects of
+    --format jsonl.
     """
     from streamvault.lake.read import read_archive
 
@@ -96,7 +97,7 @@ def _counted(batches: Iterator[pa.RecordBatch], command: Command) -> Iterator[pa
         undecoded += len(batch) - batch.column(ERROR).null_count
         yield batch
     if undecoded:
-        command.progress.warn(f"{count_text(undecoded, 'event')} could not be decoded as a whole; 'error' says why")
+        command.progress.warn(f"{count_text(undecoded, 'event')} could not be decoded completely; 'error' says why")
 
 
 def _split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -13,7 +13,7 @@ from streamvault.importer.reports import ImportOptions, ImportReport
 def import_(archive: ArchiveArgument, stream: NewStreamArgument, options: ImportOptions, *, command: Command) -> None:
     """Restore an archive into a new stream.
 
-    Segments, offsets and bytes are those of the source.
+    The new stream has the same segments, offsets and bytes as the source.
     """
     from streamvault.importer.import_ import import_stream
 

@@ -17,13 +17,13 @@ from streamvault.inspect.metrics import Metric, text_of
 
 METRICS: Mapping[str, tuple[str, str]] = {
     "started_timestamp_seconds": ("gauge", "When the command began, in seconds since 1970."),
-    "bytes_total": ("counter", "Bytes that were acknowledged, in all phases."),
-    "events_total": ("counter", "Events of the ranges that are finished, in all phases."),
-    "warnings_total": ("counter", "Warnings that it has written."),
-    "moved_timestamp_seconds": ("gauge", "When bytes were last seen to be acknowledged, in seconds since 1970."),
-    "phase_bytes": ("gauge", "Bytes of the phases that last; 0 between them."),
-    "phase_bytes_done": ("gauge", "Bytes of these phases that are acknowledged."),
-    "silent_seconds": ("gauge", "For how long a server has not answered; 0 if nobody asks it."),
+    "bytes_total": ("counter", "Bytes acknowledged, in all phases."),
+    "events_total": ("counter", "Events in the finished ranges, in all phases."),
+    "warnings_total": ("counter", "Warnings that the command has written."),
+    "moved_timestamp_seconds": ("gauge", "When bytes were last acknowledged, in seconds since 1970."),
+    "phase_bytes": ("gauge", "Bytes of the current phases; 0 between phases."),
+    "phase_bytes_done": ("gauge", "Acknowledged bytes of the current phases."),
+    "silent_seconds": ("gauge", "How long a server has not answered; 0 if no request waits for it."),
 }
 """The metrics of a command: name, without ``streamvault_run_``, → what kind it is, and what it says."""
 

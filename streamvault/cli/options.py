@@ -94,8 +94,8 @@ def _not_empty(context: typer.Context, parameter: typer.CallbackParam, value: An
 
 _STREAM = "pravega://HOST:PORT/SCOPE/STREAM, pravega+tls://… or local:///FOLDER/SCOPE/STREAM"
 
-_SCOPE = "With / or a quoted pattern instead of the last name, all streams of the scope that match."
-_TARGET = "The stream to create; for a scope, a scope."
+_SCOPE = "With / or a quoted pattern in place of the last name: all matching streams of the scope."
+_TARGET = "The stream to create, or the scope if a scope is given."
 
 SourceArgument = Annotated[str, argument("SOURCE", f"The stream to read: {_STREAM}. {_SCOPE}")]
 StreamArgument = Annotated[str, argument("STREAM", f"The stream to archive: {_STREAM}. {_SCOPE}")]
@@ -159,7 +159,7 @@ def command_of(  # noqa: PLR0913  (a parameter is an option)
         Any,
         option(
             "--progress-every",
-            "How often to print progress where there are no progress bars. 0: never, and no bars.",
+            "How often to print progress where there are no progress bars; 0 disables progress and bars.",
             metavar="TIME",
             parser=parsing(lambda text: 0.0 if text == "0" else parse_duration(text)),
         ),
@@ -194,7 +194,7 @@ def command_of(  # noqa: PLR0913  (a parameter is an option)
     if file is not None:
         check_log_file(file)
     if quiet and verbose:
-        raise Usage("--quiet and --verbose exclude each other", todo="Give one of them.")
+        raise Usage("--quiet and --verbose are mutually exclusive", todo="Give one of them.")
     order = list(LogLevel)
     level = [log_level, min(log_level, LogLevel.INFO, key=order.index), LogLevel.DEBUG][min(verbose, 2)]
     if quiet and level is LogLevel.WARNING:

@@ -36,7 +36,7 @@ def drop(queue: QueueArgument, *, command: Command) -> None:
 
 def skip(
     queue: QueueArgument,
-    offset: Annotated[int, argument("OFFSET", "Where they begin, as `queue show` prints it.")],
+    offset: Annotated[int, argument("OFFSET", "The offset at which they begin, as `queue show` prints it.")],
     options: SkipOptions,
     *,
     command: Command,

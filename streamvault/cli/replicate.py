@@ -98,7 +98,7 @@ def _show_promote(results: Results, report: PromoteReport) -> None:
             "source": complete and "sealed; the stream has all of it",
             "as of": ""
             if complete or report.unchanged
-            else exact_moment_text(report.tail_time) or "no round was ever finished",
+            else exact_moment_text(report.tail_time) or "no round has ever finished",
             "last round": complete and bytes_text(report.moved_bytes),
             "cut-over": complete and seconds_text(report.cutover_seconds),
             "sealed": report.sealed and "yes, as the source was",
@@ -114,7 +114,7 @@ def translate(
         str,
         argument(
             "SOURCE",
-            "What the positions belong to: an archive, ROOT/SCOPE/STREAM, or a stream's URI.",
+            "The archive (ROOT/SCOPE/STREAM) or the stream (its URI) that the positions belong to.",
             callback=folder_as_uri,
         ),
     ],
@@ -136,7 +136,7 @@ def translate(
     """Translate cuts and pointers for a restored stream.
 
     The positions of reader groups are translated, too. The output has a line for each cut or pointer, in the same
-    order; those of groups follow.
+    order; those of reader groups follow.
     """
     from streamvault.replication.translate import translate as translate_positions
     from streamvault.streamstore.cuts import load_position

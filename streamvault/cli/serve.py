@@ -14,8 +14,8 @@ _Sources = Annotated[
     list[str],
     argument(
         "ARCHIVE",
-        "ROOT/SCOPE/STREAM, as `export` and `ls` print it; with / or a quoted pattern instead of the last name, all "
-        "archives of the scope that match.",
+        "ROOT/SCOPE/STREAM, as `export` and `ls` print it; with / or a quoted pattern in place of the last name: all "
+        "matching archives of the scope.",
         callback=folder_as_uri,
     ),
 ]
@@ -24,7 +24,7 @@ _Sources = Annotated[
 def serve(sources: _Sources, options: ServeOptions, *, command: Command) -> None:
     """Serve archives to Pravega clients as if they were streams.
 
-    Readers need nothing but the address. Prints a line (with --json an object) when it answers, and one when it was
+    Readers need nothing but the address. Prints a line (with --json, an object) when it is ready, and one when it is
     interrupted.
     """
     from streamvault.serving.serve import serve_archives

@@ -42,8 +42,8 @@ RIGHT = frozenset({"NEWEST", "AGE", "HELD", "GAPS", "NOT ARCHIVED", "WAITING", "
 def status(place: _Place, options: StatusOptions, *, command: Command) -> None:
     """Show how old and how complete archives are.
 
-    Prints a line for each archive and table; if one cannot be read, a warning says why. For a scope: a line for each
-    stream, with how much is not archived yet, and the leases, queues and replicas.
+    Prints a line for each archive and table; if one cannot be read, a warning says why. For a scope, prints a line
+    for each stream, with how much is not archived yet, and the leases, queues and replicas.
     """
     from streamvault.scopes.status import show_status
 
@@ -172,7 +172,7 @@ _ReportPlace = Annotated[
     str,
     argument(
         "ARCHIVE|ROOT|STREAM",
-        "An archive, a root with archives, or a stream, as the other commands take it.",
+        "An archive, a root with archives, or a stream, as for other commands.",
         callback=folder_as_uri,
     ),
 ]
@@ -181,7 +181,7 @@ _ReportPlace = Annotated[
 def report(place: _ReportPlace, options: ReportOptions, *, command: Command) -> None:
     """Report on an archive, a root or a stream as a web page.
 
-    Also as SVG files. Of archives, only the records are read.
+    Can also write SVG files. Of archives, only the records are read, not the data.
     """
     from streamvault.inspect.write import write_report
 
@@ -202,7 +202,7 @@ StreamToCheck = Annotated[
 RootToCheck = Annotated[
     str | None,
     argument(
-        "ROOT", "Where it is to be archived: s3://BUCKET/PREFIX, or a folder's path or URI.", callback=folder_as_uri
+        "ROOT", "The root for its archive: s3://BUCKET/PREFIX, or a folder's path or URI.", callback=folder_as_uri
     ),
 ]
 
@@ -210,8 +210,8 @@ RootToCheck = Annotated[
 def doctor(stream: StreamToCheck, root: RootToCheck = None, *, options: DoctorOptions, command: Command) -> None:
     """Check whether a stream can be archived from this machine.
 
-    A line for each check: ok, failed or not checked, what was found, and what to do. The exit code is 1 if one failed.
-    Empty probe objects are written below ROOT and deleted again; nothing else is changed.
+    Prints a line for each check: ok, failed or not checked, what was found, and what to do. The exit code is 1 if any
+    failed. Empty probe objects are written below ROOT and deleted again; nothing else is changed.
     """
     from streamvault.inspect.doctor import check_setup
 

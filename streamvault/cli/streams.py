@@ -43,9 +43,9 @@ def _remarks(one: StreamSummary) -> str:
 def sweep(scope: ScopeArgument, options: SweepOptions, *, command: Command) -> None:
     """Delete what killed runs have left behind in a scope.
 
-    Expired ephemeral streams; leases, ledgers and unfinished targets that nobody has held for --older-than. Nothing
-    that could be the only copy of an event is deleted: --dry-run shows what stays, and why. A stream that a killed
-    append had scaled gets its key ranges and policy back.
+    Deletes expired ephemeral streams, and leases, ledgers and unfinished targets that nobody has held for --older-than.
+    Nothing that could be the only copy of an event is deleted; --dry-run shows what is kept, and why. Restores the key
+    ranges and policy of a stream that a killed append had scaled.
     """
     from streamvault.manager.sweep import sweep_scope
 
@@ -57,6 +57,6 @@ def _show_sweep(results: Results, report: SweepReport) -> None:
     for one in report.leftovers:
         results.line(f"{verb} {one.stream} ({one.role})" if one.swept else f"kept {one.stream}: {one.reason}")
     for stream in report.scaled:
-        results.line(f"{'would give' if report.dry_run else 'gave'} {stream} its key ranges and its policy back")
+        results.line(f"{'would restore' if report.dry_run else 'restored'} the key ranges and the policy of {stream}")
     removed = sum(one.swept for one in report.leftovers)
     results.line(f"{report.scope}: {verb} {count_text(removed, 'stream')}, kept {len(report.leftovers) - removed}")

@@ -53,8 +53,8 @@ def work(
 ) -> None:
     """Process the requests of a queue until interrupted.
 
-    Prints a line (with --json an object) for each finished request, and one at the end. A request that cannot be
-    processed is moved to the failed ones, and the exit code reports the failure.
+    Prints a line (with --json, an object) for each finished request, and one at the end. A request that cannot be
+    processed is moved to the failed requests, and the exit code reports the failure.
     """
     from streamvault.requests.work import work_queue
 

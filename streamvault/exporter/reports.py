@@ -64,16 +64,18 @@ class PlanOptions(Options):
 
     segments: Annotated[
         int | None,
-        Field(ge=1, le=MOST_SEGMENTS, description="Number of segments of a stream that need not exist."),
+        Field(ge=1, le=MOST_SEGMENTS, description="Number of segments of the planned stream, which need not exist."),
         _NUMBER,
     ] = None
     bytes: Annotated[
         int | None,
-        Field(ge=0, le=MOST, description="Its size, event headers included, e.g. 1PB."),
+        Field(ge=0, le=MOST, description="Size of the planned stream, event headers included, e.g. 1PB."),
         CommandLine(metavar="SIZE", parse=SIZE.parse, text=SIZE.text, environment=False),
     ] = None
     events: Annotated[
-        int | None, Field(ge=0, le=MOST, description="Its number of events; 0 for a byte stream."), _NUMBER
+        int | None,
+        Field(ge=0, le=MOST, description="Number of events in the planned stream; 0 for a byte stream."),
+        _NUMBER,
     ] = None
     content: Annotated[ContentKind | None, Field(description="What the stream holds. Default: events.")] = None
     layout: Annotated[
@@ -82,17 +84,17 @@ class PlanOptions(Options):
     compress: CompressOption = None
     range_size: RangeSize = None
     exports: Annotated[
-        int, Field(ge=1, le=1_000_000, description="Number of exports in which the bytes are archived."), _NUMBER
+        int, Field(ge=1, le=1_000_000, description="Number of exports that archive the bytes."), _NUMBER
     ] = 1
     cores: Annotated[int, Field(ge=1, description="Cores that run tasks."), _NUMBER] = 16
     network: Annotated[
         float,
-        Field(gt=0, allow_inf_nan=False, description="Their network's bandwidth in Gbit/s."),
+        Field(gt=0, allow_inf_nan=False, description="Bandwidth of their network in Gbit/s."),
         CommandLine(metavar="GBIT"),
     ] = 10.0
     prices: Annotated[
         str,
-        Field(description="A file of prices instead of S3's list prices (US East)."),
+        Field(description="A file of prices to use instead of S3's list prices (US East)."),
         CommandLine(metavar="FILE", environment=False),
     ] = ""
 
@@ -253,7 +255,7 @@ class PlanReport(TimedReport):
         index_bytes: size of the index of ranges of the generation that has most of them.
         driver_bytes: memory of the process that exports it, beside its tasks, as in `work`.
         cores: cores that run tasks.
-        network: Their network's bandwidth in Gbit/s.
+        network: bandwidth of their network in Gbit/s.
         prices: source of the prices.
         prices_date: their date.
         warnings: what the archive could not have: files larger than readers accept.

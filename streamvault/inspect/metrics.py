@@ -97,15 +97,18 @@ QUEUES: Mapping[str, Gauge[QueueStatus]] = {
         lambda one: int(not one.problem),
     ),
     "waiting": (
-        "Requests that wait, with the one that is being done.",
+        "Waiting requests, including the one that is being processed.",
         lambda one: one.waiting if one.is_readable else None,
     ),
-    "failed": ("Requests that have failed.", lambda one: one.failed if one.is_readable else None),
+    "failed": ("Failed requests.", lambda one: one.failed if one.is_readable else None),
     "oldest_seconds": (
-        "For how long the first request has waited; 0 if none waits.",
+        "How long the first request has been waiting; 0 if none is.",
         lambda one: one.oldest_age or 0 if one.is_readable else None,
     ),
-    "workers": ("Processes that work on the queue.", lambda one: int(bool(one.worker)) if one.is_readable else None),
+    "workers": (
+        "Processes that are working on the queue.",
+        lambda one: int(bool(one.worker)) if one.is_readable else None,
+    ),
 }
 
 REPLICAS: Mapping[str, Gauge[ReplicaStatus]] = {
@@ -116,7 +119,7 @@ REPLICAS: Mapping[str, Gauge[ReplicaStatus]] = {
     ),
     "lag_bytes": ("Bytes of the source that the replica does not have yet.", lambda one: one.lag_bytes),
     "reached_timestamp_seconds": (
-        "When the source's tail was taken that the replica has reached, in seconds since 1970.",
+        "When the tail of the source that the replica has reached was taken, in seconds since 1970.",
         lambda one: datetime.fromisoformat(one.reached).timestamp() if one.reached else None,
     ),
 }

@@ -46,7 +46,7 @@ class DdlOptions(Options):
 
     table: Annotated[
         str | None,
-        Field(description="The table's name, instead of scope and stream."),
+        Field(description="The table's name, in place of one made from scope and stream."),
         CommandLine(metavar="[DATABASE.]NAME", environment=False),
     ] = None
     format: Annotated[
@@ -54,16 +54,20 @@ class DdlOptions(Options):
         Field(description="Format of a new table. [default: iceberg]"),
         CommandLine(environment=False),
     ] = None
-    decode: Annotated[Decode | None, Field(description="Decode the payloads, and make columns of their fields.")] = None
-    framing: Annotated[Framing | None, Field(description="Whose header each payload has before its record.")] = None
+    decode: Annotated[Decode | None, Field(description="Decode the payloads, and turn their fields into columns.")] = (
+        None
+    )
+    framing: Annotated[
+        Framing | None, Field(description="The serializer whose header precedes the record in each payload.")
+    ] = None
     columns_schema: Annotated[str | None, CommandLine(metavar="FILE", load=load_schema)] = Field(
         None,
         alias="schema",
-        description='The columns: JSON {"field": "type"}, or the schema of Avro or Protobuf; else a sample decides.',
+        description='The columns: JSON {"field": "type"}, or an Avro or Protobuf schema. [default: from a sample]',
     )
     message: Annotated[
         str | None,
-        Field(description="The payloads' message in a schema of Protobuf. [default: its first]"),
+        Field(description="The payloads' message in a Protobuf schema. [default: its first]"),
         CommandLine(metavar="PACKAGE.NAME", environment=False),
     ] = None
     event_time: Annotated[
@@ -82,7 +86,7 @@ class RegistryOptions(Options):
 
     registry: Annotated[
         str | None,
-        Field(description="Pravega's Schema Registry. [default: what the archive has noted]"),
+        Field(description="Pravega's Schema Registry. [default: what the archive has recorded]"),
         CommandLine(metavar="http://[USER:PASSWORD@]HOST:PORT"),
     ] = None
     group: Annotated[
@@ -137,7 +141,9 @@ class CatOptions(RegistryOptions):
     ] = False
     decode: Annotated[
         Literal["registry"] | None,
-        Field(description="Decode the payloads by the schemas of Pravega's Schema Registry; with jsonl or --json."),
+        Field(
+            description="Decode the payloads with the schemas in Pravega's Schema Registry; requires jsonl or --json."
+        ),
         CommandLine(environment=False),  # another command has an option of this name
     ] = None
     limit: Annotated[

@@ -97,7 +97,7 @@ class SweepOptions(Rehearsed):
         float,
         Field(
             ge=0,
-            description="Delete what sweeps have found unchanged for this long: 1d, 1h, 15m or 30s; 0s at once.",
+            description="Delete what sweeps have found unchanged for this long: 1d, 1h, 15m or 30s; 0s: at once.",
         ),
         DURATION.destroying(),
     ] = 3600.0

@@ -106,7 +106,7 @@ class ArchivingOptions(Options):
     content: Annotated[
         ContentKind | None,
         Field(
-            description="What the stream holds: events, or bytes (a byte stream). Default: as the archive, or events "
+            description="What the stream holds: events, or bytes (a byte stream). Default: as in the archive; events "
             "for a new one."
         ),
     ] = None
@@ -125,7 +125,7 @@ class ArchivingOptions(Options):
     same_stream: Annotated[
         bool,
         Field(
-            description="Confirm that it is the archived stream. Needed only if nothing of it can be compared with the "
+            description="Confirm that it is the archived stream. Needed only if nothing in it can be compared with the "
             "archive."
         ),
         CommandLine(environment=False),
@@ -133,7 +133,7 @@ class ArchivingOptions(Options):
     line: Annotated[
         str,
         AfterValidator(_line),
-        Field(description="Archive in another line of generations, beside the stream's first archive."),
+        Field(description="Archive in another line of generations, alongside the stream's first archive."),
         CommandLine(metavar="NAME"),
     ] = ""
     reader_groups: Annotated[
@@ -217,7 +217,7 @@ class WarmOptions(Rehearsed, Watched):
 
     generation: Annotated[
         int | None,
-        Field(ge=1, description="Warm what an import up to this generation reads; the newest if not given."),
+        Field(ge=1, description="Warm what an import up to this generation reads. Default: the newest."),
         CommandLine(metavar="G"),
     ] = None
     days: Annotated[
@@ -226,9 +226,9 @@ class WarmOptions(Rehearsed, Watched):
     tier: Annotated[Tier, Field(description="Retrieval tier: Bulk is the cheapest, Expedited the fastest.")] = (
         "Standard"
     )
-    wait: Annotated[
-        bool, Field(description="Return only when everything can be read."), CommandLine(environment=False)
-    ] = False
+    wait: Annotated[bool, Field(description="Wait until everything can be read."), CommandLine(environment=False)] = (
+        False
+    )
     poll: Annotated[
         float,
         Field(gt=0, description="How often to check while waiting."),
@@ -247,8 +247,8 @@ class DeleteOptions(Options):
     unfinished: Annotated[
         bool,
         Field(
-            description="Delete even if an export, a merge or a truncation of the source is unfinished. A run still "
-            "at work ends with a conflict; a paused truncation still takes place."
+            description="Delete even if an export, a merge or a truncation of the source is unfinished. A run that "
+            "is still active ends with a conflict; a paused truncation still takes place."
         ),
         CommandLine().destroying(),
     ] = False

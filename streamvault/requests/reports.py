@@ -179,7 +179,7 @@ class SkipOptions(Options):
     """Options of *queue skip*."""
 
     failed: Annotated[
-        bool, Field(description="The bytes are among the failed requests."), CommandLine(environment=False)
+        bool, Field(description="Skip bytes in the queue of failed requests."), CommandLine(environment=False)
     ] = False
 
 

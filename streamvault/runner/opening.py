@@ -268,8 +268,6 @@ class Distributed(Watched):
     master: Annotated[
         str,
         AfterValidator(_valid),
-        Field(
-            description="Where tasks run: a Spark master, inline (threads), or auto (threads, and Spark where it pays)."
-        ),
+        Field(description="Where tasks run: a Spark master, inline (threads), or auto (threads, or Spark if faster)."),
         CommandLine(metavar="URL"),
     ] = "auto"

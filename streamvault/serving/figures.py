@@ -92,25 +92,25 @@ def _counts(text: str, label: str, *, refusals: bool) -> _Figure:
 
 
 METRICS: dict[str, _Figure] = {
-    "archives": _one("Archives that are served.", lambda one: len(one.archives)),
+    "archives": _one("Archives served.", lambda one: len(one.archives)),
     "oldest_look_timestamp_seconds": lambda figures: (
-        "When the archives were looked at last, in seconds since 1970: of all, the one whose look is the oldest.",
+        "When the archives were last checked, in seconds since 1970: the oldest of these times.",
         [({}, min(looked))] if (looked := figures.looked()) else [],
         "gauge",
     ),
     "connections": _one("Connections of clients to the segment store.", lambda one: one.server.connections),
     "waiting_reads": _one("Reads that wait, most of them at the end of a segment.", lambda one: one.server.waiting),
-    "sent_bytes_total": _one("Bytes of segments that were sent.", lambda one: one.server.sent, "counter"),
-    "cache_bytes": _one("Memory of the budget that is taken.", lambda one: one.cache.used),
+    "sent_bytes_total": _one("Bytes of segments sent.", lambda one: one.server.sent, "counter"),
+    "cache_bytes": _one("Memory in use, out of the budget.", lambda one: one.cache.used),
     "cache_limit_bytes": _one(
         "The budget, without what states of reader groups may take.", lambda one: one.cache.limit
     ),
-    "requests_total": _counts("Requests, by what was asked for.", "request", refusals=False),
-    "refusals_total": _counts("What was refused, by reason.", "reason", refusals=True),
+    "requests_total": _counts("Requests, by kind.", "request", refusals=False),
+    "refusals_total": _counts("Refused requests and connections, by reason.", "reason", refusals=True),
     "cache_hits_total": _one("Times that a block was found in memory.", lambda one: one.cache.hits, "counter"),
     "fetched_blocks_total": _one("Blocks that were fetched and compared.", lambda one: one.cache.fetched, "counter"),
     "fetch_seconds_total": _one(
-        "Seconds that these fetches took, with those that failed.", lambda one: one.cache.fetch_seconds, "counter"
+        "Seconds that fetches took, including failed ones.", lambda one: one.cache.fetch_seconds, "counter"
     ),
 }
 """The metrics: name, without ``streamvault_serve_``, → what it says, its samples, and what kind it is."""

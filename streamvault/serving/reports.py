@@ -51,25 +51,27 @@ class ServeOptions(Options):
 
     over: Annotated[
         str | None,
-        Field(description="Serve the one archive and this stream, of which it is, as one stream."),
+        Field(description="Serve exactly one archive together with this stream, its source, as one stream."),
         CommandLine(metavar="STREAM", environment=False),
     ] = None
     state: Annotated[
         str | None,
-        Field(description="Where the states of reader groups are kept, for several servers; omitted: in memory."),
+        Field(
+            description="Where to keep the states of reader groups, for several servers to share. Default: in memory."
+        ),
         CommandLine(metavar="ROOT"),
     ] = None
     listen: Annotated[
         str,
-        Field(description="Where the controller listens; the segment store has the next port."),
+        Field(description="Where the controller listens; the segment store uses the next port."),
         CommandLine(metavar="[HOST:]PORT"),
     ] = "127.0.0.1:9090"
     advertise: Annotated[
         str, Field(description="The host that readers are told to connect to."), CommandLine(metavar="HOST")
     ] = ""
-    cache: Annotated[int, Field(ge=LEAST_CACHE, description="Memory for what is fetched, held and sent."), SIZE] = (
-        256 * 1024 * 1024
-    )
+    cache: Annotated[
+        int, Field(ge=LEAST_CACHE, description="Memory for data that is fetched, cached and sent."), SIZE
+    ] = 256 * 1024 * 1024
     every: Annotated[
         float,
         Field(gt=0, description="How often to look for new generations."),
@@ -85,12 +87,14 @@ class ServeOptions(Options):
         Field(description="With sha256, a range is read whole and compared before its first byte is sent."),
     ] = "blocks"
     lasting: Annotated[float | None, Field(gt=0, description="Stop after this long."), DURATION.named("--for")] = None
-    tls_cert: Annotated[Path | None, Field(description="Speak TLS with this certificate (PEM)."), FILE] = None
+    tls_cert: Annotated[Path | None, Field(description="Use TLS with this certificate (PEM)."), FILE] = None
     tls_key: Annotated[Path | None, Field(description="The certificate's key (PEM)."), FILE] = None
-    login: Annotated[Path | None, Field(description="A file with USER:PASSWORD, which readers must give."), FILE] = None
+    login: Annotated[Path | None, Field(description="A file with the USER:PASSWORD that readers must give."), FILE] = (
+        None
+    )
     token_lifetime: Annotated[
         float,
-        Field(gt=0, description="How long a token for the segment store holds, with --login."),
+        Field(gt=0, description="How long a token for the segment store is valid, with --login."),
         replace(DURATION, environment=False),
     ] = 600.0
 

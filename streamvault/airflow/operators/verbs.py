@@ -401,7 +401,7 @@ class ReplicateStreamOperator(MirrorOperator):
             raise AirflowFailException(
                 "\n".join(
                     f"the lag of {each['stream']} is {seconds_text(each['lag_seconds'])}, above most_lag "
-                    f"({self.most_lag}). It has what {each['source']} had at {each['tail_time']}."
+                    f"({self.most_lag}). The replica has what {each['source']} had at {each['tail_time']}."
                     for each in late
                 )
             )
@@ -515,7 +515,7 @@ class TranslatePositionsOperator(MirrorOperator):
 
     verb = "translate"
     arguments: ClassVar = {
-        "source": "what the positions belong to: ``SCOPE/STREAM`` of `pravega_conn_id`, a URI, or an archive.",
+        "source": "the stream (``SCOPE/STREAM`` of `pravega_conn_id`, or a URI) or archive that the positions are of.",
         "stream": "the restored stream: ``SCOPE/STREAM`` or ``STREAM`` of its connection, or a URI.",
         "positions": "cuts, each as JSON or as Pravega's clients write it, and event pointers.",
     }
