@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,17 +17,18 @@ from streamvault.serving.cache import LEAST_CACHE, BlockCache
 from streamvault.serving.embedded import embedded_pravega
 from streamvault.serving.root import open_groups
 from streamvault.serving.server import Listening, listening
-from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
 from testkit.servers.java_client import JavaClient
 from testkit.servers.pravega import PravegaServer
 from testkit.servers.pravega_java import pravega_jars
 from testkit.small_archives import NAME, Vault, archive_of, data_keys, objects_of, replace_object
-from testkit.streams import digest_of, make_stream
+from testkit.streams import append_events, digest_of, make_stream
 from tests.integration.conftest import Site
 
 LAYOUTS: list[dict[str, Any]] = [{"layout": "events"}, {"layout": "chunks"}, {"layout": "chunks", "compress": "zstd"}]
 
 SEGMENT = SegmentId(0, 0)
+MIB = 1024 * 1024
 
 FETCHED = 50
 """Events that are read once more, each by its pointer."""
@@ -69,6 +70,25 @@ def test_java_reads_an_archive_as_it_reads_the_stream(
         assert {one.result()[-1] for one in fetched} == {f"{FETCHED} {FETCHED}"}
     assert "read-only" in written[-1]
     assert "sealed" not in written[-1]
+
+
+@pytest.mark.pravega
+def test_java_reads_byte_streams_and_large_events(
+    here: Site, java_client: JavaClient, scope_name: str, tmp_path: Path
+) -> None:
+    octets, large = (StreamName(scope_name, name) for name in ("bytes", "large"))
+    for name in (octets, large):
+        here.store.create_stream_and_scope(name, StreamConfiguration())
+    java_client.byte_stream(here.server, octets, append=3 * MIB + 5)
+    append_events(here.store, large, SEGMENT, [b"small", bytes(range(256)) * 4 * 1024 * 20, b"last"])
+    export_stream(here.uri(octets), str(tmp_path), content="bytes", master="inline")
+    export_stream(here.uri(large), str(tmp_path), layout="chunks", master="inline")
+    cache = BlockCache(LEAST_CACHE)
+    archives = [ServedArchive(f"{tmp_path}/{name}", cache) for name in (octets, large)]
+    with closing(cache), listening({one.name: one for one in archives}, cache) as server:
+        served: Any = SimpleNamespace(uri=server.uri, certificates=None, accounts=(), classpath=here.server.classpath)
+        assert java_client.byte_stream(served, octets) == java_client.byte_stream(here.server, octets)
+        assert java_client.digest(served, large, 3) == java_client.digest(here.server, large, 3)
 
 
 @pytest.mark.pravega
