@@ -157,7 +157,7 @@ def _read(conn_id: str | None) -> _Reading:
     if config.verify is False and not endpoint.startswith("http://"):
         raise AirflowFailException(
             f"connection {conn_id!r}: the server's certificate is always verified. "
-            "Let verify name a file of CA certificates (PEM) on the workers."
+            "Set verify to a file of CA certificates (PEM) on the workers."
         )
     flags = {"AWS_USE_FIPS_ENDPOINT": "use_fips_endpoint", "AWS_USE_DUALSTACK_ENDPOINT": "use_dualstack_endpoint"}
     asked = {variable: getattr(botocore, name, None) for variable, name in flags.items()}

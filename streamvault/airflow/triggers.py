@@ -115,7 +115,7 @@ class GenerationTrigger(LookingTrigger, BaseEventTrigger):
         try:
             after = int(self.after or 0)
         except ValueError:
-            raise Usage(f"after: {self.after!r} is not the number of a generation") from None
+            raise Usage(f"after: {self.after!r} is not a generation number") from None
 
         def look() -> dict[str, Any] | None:
             newest = place.newest()
@@ -178,7 +178,7 @@ class StreamBytesTrigger(LookingTrigger):
     def connect(self) -> Look:
         """See the base class."""
         if self.archive and self.cut:
-            raise Usage("archive and cut are mutually exclusive: bytes after one of them count")
+            raise Usage("archive and cut are mutually exclusive: bytes are counted from only one of them")
         try:
             least = parse_size(str(self.min_bytes))
         except ValueError as error:

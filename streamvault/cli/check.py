@@ -86,7 +86,7 @@ def _strays(report: CheckReport) -> str:
     strays = count_text(report.strays, "stray object")
     if report.removed:
         return f"{strays}; {report.removed:,} deleted"
-    return f"{strays}, harmless; --repair deletes those that are proved to be unused"
+    return f"{strays}, harmless; --repair deletes those that are proven to be unused"
 
 
 def warm(archive: ArchiveArgument, options: WarmOptions, *, command: Command) -> None:

@@ -36,7 +36,7 @@ def _show(results: Results, report: CopyReport) -> None:
         {
             "bytes": exact_text(report.bytes),
             "of these": not report.unchanged and earlier_text(report, "copied"),
-            "behind": report.behind_bytes and f"{report.behind_bytes:,} bytes were written to the source since",
+            "behind": report.behind_bytes and f"{report.behind_bytes:,} bytes have been written to the source since",
             "segments": f"{report.segments:,}" + (f" in {count_text(report.epochs, 'epoch')}" if report.epochs else ""),
             "head": report.truncated and "moved, as the source was truncated",
             "compared": report.read_back and not report.dry_run and "read back and equal",

@@ -34,7 +34,7 @@ def _show(results: Results, report: DemoReport) -> None:
     if report.page:
         results.line(f"Open {report.page} in a browser to see an archive of a stream that grows.")
         if not report.kept:
-            results.line("The archive itself is gone: with --keep FOLDER it stays, and the page's commands work.")
+            results.line("The archive itself was deleted. With --keep FOLDER it is kept, and the page's commands work.")
     results.line(f"All checks passed. {seconds_text(report.total_seconds)}")
     where = shlex.quote(f"{report.kept}/archive/demo/orders") if report.kept else "ARCHIVE"
     results.line(f"Unchanged Pravega clients can read an archive as if it were the stream: streamvault serve {where}")

@@ -97,7 +97,7 @@ def _counted(batches: Iterator[pa.RecordBatch], command: Command) -> Iterator[pa
         undecoded += len(batch) - batch.column(ERROR).null_count
         yield batch
     if undecoded:
-        command.progress.warn(f"{count_text(undecoded, 'event')} could not be decoded as a whole; 'error' says why")
+        command.progress.warn(f"{count_text(undecoded, 'event')} could not be decoded completely; 'error' says why")
 
 
 def _split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

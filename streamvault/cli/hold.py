@@ -59,7 +59,7 @@ def _show(results: Results, report: DeleteReport) -> None:
         {
             "generations": generations_text(report.generations).partition(" ")[2],
             "unfinished": generations_text(report.unfinished_generations),
-            "resumed": report.resumed and f"an unfinished deletion of an earlier run, says {report.decision}",
+            "resumed": report.resumed and f"an unfinished deletion of an earlier run, according to {report.decision}",
             "objects": f"{report.objects:,}",
             "bytes": exact_text(report.bytes),
             "tables that stay": ", ".join(report.tables),
@@ -71,4 +71,4 @@ def _show(results: Results, report: DeleteReport) -> None:
     if report.dry_run and report.resumed:
         results.line("nothing was deleted; if nobody has run 'delete', somebody else has written that decision")
     elif report.dry_run:
-        results.line("nothing was deleted; with --yes it is, and nothing brings it back")
+        results.line("nothing was deleted; to delete it for good, add --yes")

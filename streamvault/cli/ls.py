@@ -88,9 +88,9 @@ def timeline(
 def _show_generations(results: Results, timeline: Timeline, *, wide: bool = False) -> None:
     results.line(timeline.archive)
     if timeline.expired_up_to:
-        results.line(f"generations up to {timeline.expired_up_to} have expired, says {timeline.decision}")
+        results.line(f"generations up to {timeline.expired_up_to} have expired, according to {timeline.decision}")
     if timeline.being_deleted:
-        results.line(f"the archive is being deleted, says {timeline.decision}")
+        results.line(f"the archive is being deleted, according to {timeline.decision}")
     columns = {
         "GENERATION": True,
         "TAKEN": False,

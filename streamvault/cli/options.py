@@ -194,7 +194,7 @@ def command_of(  # noqa: PLR0913  (a parameter is an option)
     if file is not None:
         check_log_file(file)
     if quiet and verbose:
-        raise Usage("--quiet and --verbose exclude each other", todo="Give one of them.")
+        raise Usage("--quiet and --verbose are mutually exclusive", todo="Give one of them.")
     order = list(LogLevel)
     level = [log_level, min(log_level, LogLevel.INFO, key=order.index), LogLevel.DEBUG][min(verbose, 2)]
     if quiet and level is LogLevel.WARNING:

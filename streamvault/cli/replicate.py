@@ -98,7 +98,7 @@ def _show_promote(results: Results, report: PromoteReport) -> None:
             "source": complete and "sealed; the stream has all of it",
             "as of": ""
             if complete or report.unchanged
-            else exact_moment_text(report.tail_time) or "no round was ever finished",
+            else exact_moment_text(report.tail_time) or "no round has ever finished",
             "last round": complete and bytes_text(report.moved_bytes),
             "cut-over": complete and seconds_text(report.cutover_seconds),
             "sealed": report.sealed and "yes, as the source was",

@@ -37,7 +37,7 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             "generation": str(document["generation"]),
             "merged": _merged(document.get("replaces", ())),
             "head": dropped and f"generation {dropped + 1}; earlier ones have expired",
-            "deletion": begun and f"begun, says {begun}",
+            "deletion": begun and f"begun, according to {begun}",
             "taken": exact_moment_text(document["created"]),
             "source": str(document["source"]),
             "fingerprint": str(document["fingerprint"]),

@@ -57,6 +57,6 @@ def _show_sweep(results: Results, report: SweepReport) -> None:
     for one in report.leftovers:
         results.line(f"{verb} {one.stream} ({one.role})" if one.swept else f"kept {one.stream}: {one.reason}")
     for stream in report.scaled:
-        results.line(f"{'would give' if report.dry_run else 'gave'} {stream} its key ranges and its policy back")
+        results.line(f"{'would restore' if report.dry_run else 'restored'} the key ranges and the policy of {stream}")
     removed = sum(one.swept for one in report.leftovers)
     results.line(f"{report.scope}: {verb} {count_text(removed, 'stream')}, kept {len(report.leftovers) - removed}")

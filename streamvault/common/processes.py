@@ -159,5 +159,5 @@ def _share(made: int, bits: int) -> None:
         return
     if not _MODE.fullmatch(given):
         todo = "Give it in octal, with all rights for the owner, such as 0750."
-        raise Usage(f"{VARIABLE} is not a mode of a folder", where=repr(given), todo=todo)
+        raise Usage(f"{VARIABLE} is not a valid mode of a folder", where=repr(given), todo=todo)
     os.fchmod(made, int(given, 8) & bits)

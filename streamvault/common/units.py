@@ -153,7 +153,7 @@ def parse_age(text: str) -> float:
         unit = "minute" if minutes else "second"
         count = f"{seconds / _SECONDS[unit[0]]:g}"
         todo = f"Write it twice if that is meant: '{text.strip()} {text.strip()}'."
-        months = " There is no unit for months: three are 90d." if minutes else ""
+        months = " There is no unit for months: use 90d for three." if minutes else ""
         raise ValueError(f"{text!r} is {count} {unit}{'s' * (count != '1')}. {todo}{months}")
     return seconds
 

@@ -235,7 +235,7 @@ class NewTarget:
         if record is None or record.stage is not Stage.CLOSED:
             return False
         if not self._planner.is_asked(record):
-            what = "the stream was joined of these sources in another order, or with another --distinct"
+            what = "the stream was joined from these sources in another order, or with another --distinct"
             raise TargetTaken(what, where=self._stream.uri, todo=OTHER_NAME)
         self._planner.check_sources(record)
         return True

@@ -241,7 +241,7 @@ class BatchFiller:
                     raise
                 yield from self._pieces(segment, found.offset, found.offset + found.length)
         except (SegmentTruncated, NoSuchSegment) as error:
-            todo = "Nothing of this batch was copied. Run it again to continue at the source's head."
+            todo = "Nothing in this batch was copied. Run the same command again to continue from the source's head."
             raise SourceTruncated("the source was truncated while it was read", where=error.where, todo=todo) from None
 
     def _whole(self, segment: SegmentId, start: int, end: int, limit: int) -> Iterator[EventBlock]:
@@ -341,7 +341,7 @@ class BatchLog(TransactionLog[BatchRecord]):
     def __init__(self, target: OpenStream, described: StreamDescription, id_: str) -> None:
         self._target = target
         name = stream_beside(target.name, APPEND_LEDGER, first_segment_id(described), id_)
-        what, todo = "another process copies into this stream", "Let one of them continue."
+        what, todo = "another process is copying into this stream", "Let one of them continue."
         conflict = LedgerConflict(what, where=target.uri, todo=todo)
         super().__init__(target.store, name, target.name, BatchRecord, conflict)
 
@@ -399,7 +399,7 @@ class BatchPlanner:
         if gone := next(
             (segment for segment, (_, end) in between.items() if end is None and segment not in ends), None
         ):
-            todo = "Run it again to continue at the source's head."
+            todo = "Run the same command again to continue from the source's head."
             raise SourceTruncated("the source was truncated meanwhile", where=gone.in_stream(described.name), todo=todo)
         self._ends = {segment: ends[segment] if end is None else end for segment, (_, end) in between.items()}
         self.left = sum(self._ends[segment] - start for segment, (start, _) in between.items())
@@ -447,7 +447,7 @@ def _names(held: Sequence[Held]) -> frozenset[SegmentId]:
     return frozenset(segment for segment, _ in held)
 
 
-UNKNOWN = "it is not known how far the source was copied, as the record of it is gone"
+UNKNOWN = "it is unknown how far the source was copied, because the record of it is gone"
 
 Ends = Mapping[SegmentId, int]
 
@@ -572,7 +572,7 @@ class EventCopying:
             self._check_end(done.after)
         cut_short = self._cut_short(batches.left, done.copied) if batches.left and batches.is_cut_short else ""
         if batches.left and not cut_short:
-            raise Failed("not all of the source was copied", where=self.source.uri, todo="Run it again.")
+            raise Failed("not all of the source was copied", where=self.source.uri, todo="Run the same command again.")
         progress.end()
         closed = replace(done, stage=Stage.CLOSED, end=self._position(batches.cut, done.end.witness))
         self._finish(target, self._log.record(closed, newest))
@@ -592,12 +592,12 @@ class EventCopying:
         Raises:
             Conflict: nothing was copied.
         """
-        what = f"the source was scaled since the copy was started, and {left} bytes do not fit into its segments"
+        what = f"the source has been scaled since the copy was started, and {left} bytes do not fit into its segments"
         again = f"with --key, or with --segments {fitting_count(self._held, self.count)}"
         if not copied:
-            todo = f"Delete the unfinished copy, and begin again {again}."
+            todo = f"Delete the unfinished copy, and start over {again}."
             raise Conflict(what, where=self.target.uri, todo=todo)
-        return f"{what}; the copy ends before them; to have them, delete it, and copy again {again}"
+        return f"{what}; the copy ends before them; to include them, delete it, and copy again {again}"
 
     def _finished(self) -> CopyReport | None:
         """Return what a finished copy has; None if there is none.
@@ -632,7 +632,7 @@ class EventCopying:
             or found.tail.offsets != record.after
             or not self._has(found, record.lasts, record.after)
         ):
-            raise TargetTaken("the copy was written to since", where=self.target.uri, todo=OTHER_NAME)
+            raise TargetTaken("the copy has been written to since", where=self.target.uri, todo=OTHER_NAME)
 
     def _has(self, found: StreamDescription, lasts: Mapping[SegmentId, tuple[int, str]], ends: Ends) -> bool:
         """Whether the last block of each of the target's segments is the one that was noted, if it is still there."""
@@ -695,7 +695,7 @@ class EventCopying:
         except (NoSuchSegment, SegmentSealed, TransactionEnded):
             self._check_end(done.after)  # raises if the copy is another stream now
             what = "the transaction of a batch has ended; this process was paused, or the batch took too long"
-            raise Failed(what, where=self.target.uri, todo="Run it again.") from None
+            raise Failed(what, where=self.target.uri, todo="Run the same command again.") from None
         except BaseException as error:
             self._log.abort(transaction)
             if isinstance(error, StreamStoreError):
@@ -715,7 +715,7 @@ class EventCopying:
         settled = self._log.commit(batch, newest)
         if not settled.is_committed:
             what = "a batch was not committed: its transaction is aborted"
-            raise Failed(what, where=self._log.where(transaction), todo="Run it again.")
+            raise Failed(what, where=self._log.where(transaction), todo="Run the same command again.")
         return settled
 
     def _check_source(self, *positions: SourcePosition) -> None:
@@ -731,7 +731,7 @@ class EventCopying:
             if self._is_begun(found):
                 raise self._taken_up()
             what = "another process has finished the copy, or another stream has its name now"
-            raise Conflict(what, where=self.target.uri, todo="Run it again, to see what it is.")
+            raise Conflict(what, where=self.target.uri, todo="Run the same command again to see which.")
         if found.sealed or len(found.epochs) > 1 or found.tail.offsets != ends:
             raise self._changed()
 
@@ -765,9 +765,9 @@ class EventCopying:
 
     def _changed(self) -> Conflict:
         what = "the unfinished copy was changed by another process"
-        todo = "Run it again. If it says the same then, delete the copy, and begin again; the source is unchanged."
+        todo = "Run the same command again. If it fails again, delete the copy and start over; the source is unchanged."
         return Conflict(what, where=self.target.uri, todo=todo)
 
     def _taken_up(self) -> Conflict:
-        todo = "Run it again, to see how far that one has come."
-        return Conflict("another process copies into this stream", where=self.target.uri, todo=todo)
+        todo = "Run the same command again to see how far that process has come."
+        return Conflict("another process is copying into this stream", where=self.target.uri, todo=todo)

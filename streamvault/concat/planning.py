@@ -137,7 +137,7 @@ def choose_count(stream: StreamName, ranges: Ranges, current: int, asked: int | 
     held = ranges[divided]
     raise Usage(
         f"the keys of a segment, {held.low:g} to {held.high:g}, lie in several of {asked} segments, and without a key "
-        "nobody knows which event goes where",
+        "it is unknown which event goes where",
         where=divided.in_stream(stream),
         todo=f"Give --key, or --segments {fitting}.",
     )
@@ -213,7 +213,7 @@ class StitchLog(TransactionLog[StitchRecord]):
     """
 
     def __init__(self, store: StreamStore, name: StreamName, target: StreamName) -> None:
-        conflict = LedgerConflict("another process has gone on", where=str(name))
+        conflict = LedgerConflict("another process has continued", where=str(name))
         super().__init__(store, name, target, StitchRecord, conflict)
 
     @property
@@ -349,7 +349,9 @@ class Sources:
         look = self.look_at(part)
         from_cut, to_cut = part.between(look)
         if not is_before(look.described, look.described.head, from_cut):
-            raise SourceTruncated("the source was truncated meanwhile", where=part.uri, todo="Run it again.")
+            raise SourceTruncated(
+                "the source was truncated meanwhile", where=part.uri, todo="Run the same command again."
+            )
         ranges = look.described.ranges()
         found: dict[SegmentId, list[Stretch]] = {}
         for segment, parts in look.parts(from_cut, to_cut, known=(from_cut, to_cut)).items():
@@ -490,7 +492,7 @@ def _append_rest(task: StitchTask, transactions: Transactions) -> StitchedSegmen
             digest = hashlib.sha256()
             for block in stretch.blocks(task.window):
                 if stored.difference(block) is not None:
-                    raise OtherBytes("the transaction has other bytes than the sources", where=_where(task))
+                    raise OtherBytes("the transaction's bytes differ from the sources'", where=_where(task))
                 digest.update(block)
                 for piece in pieces(memoryview(block)[max(begun - at, 0) :]):
                     appender.append(piece)

@@ -1,7 +1,7 @@
 """Makes room for an append, in a stream with finer key ranges, and gives the key ranges and the policy back afterwards.
 
 Every step may come late. A scale names the segments that it replaces, so it makes no difference once another process
-has gone on; a policy names the configuration that it replaces.
+has continued; a policy names the configuration that it replaces.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make_room(
 
     Raises:
         Conflict: the stream has as many tags as a stream can have.
-        LedgerConflict: another process has gone on with this append.
+        LedgerConflict: another process has continued with this append.
     """
     current = described.epochs[-1].number
     known = _note_of(described)
@@ -120,13 +120,13 @@ def give_back(
                 return ""
             least, count = users_configuration(before).scaling.min_segments, after.scaling.min_segments
             return (
-                f"the stream's policy says {least} segments, but {count} are open; it says {count} now, "
-                "so that the store does not scale the stream"
+                f"the stream's policy asked for {least} segments, but {count} are open; it now asks for "
+                f"{count}, so that the store does not scale the stream"
             )
     raise Conflict(
-        "the stream is scaled or configured all the time, so it does not get its key ranges and its policy back",
+        "the stream keeps being scaled or configured, so its key ranges and its policy were not restored",
         where=stream.uri,
-        todo="Run it again.",
+        todo="Run the same command again.",
     )
 
 
@@ -183,8 +183,8 @@ def _set_note(stream: OpenStream, described: StreamDescription, note: ScaleNote)
     changed = noted(described.configuration, note)
     if len(changed.tags) > MOST_TAGS:
         raise Conflict(
-            "the stream must be scaled for this, and has no place for the tag that says so: "
-            f"it has {len(changed.tags) - 1} tags",
+            "the stream must be scaled for this, but has no room for the tag that records "
+            f"it: it has {len(changed.tags) - 1} tags",
             where=stream.uri,
             todo="Remove one of its tags, or join the sources into a new stream (streamvault join).",
         )

@@ -224,12 +224,13 @@ TURNS = 20
 """How often a stitch begins again because the target or a source changes, or a transaction ends."""
 
 ENDED = (
-    "the stream ended the transaction before it was complete: it keeps one open for a day at most, until it is sealed"
+    "the stream ended the transaction before it was complete: a transaction stays open for at most a day, and until "
+    "the stream is sealed"
 )
-DELETED = "the ledger that says what was appended was deleted meanwhile"
-DELETED_TODO = "Look whether the sources are in the stream. Run again, the command appends them from their heads."
+DELETED = "the ledger that records what was appended was deleted meanwhile"
+DELETED_TODO = "Check whether the sources are in the stream: if run again, the command appends them from their heads."
 NOTHING_APPENDED = "Nothing was appended."
-READ_BEFORE = "What was read before is appended."
+READ_BEFORE = "What was read before has been appended."
 ANOTHER_TODO = "To append what is there now from its head, delete the stream"
 
 
@@ -320,7 +321,7 @@ class Stitching:
             Failed: it is unknown whether an earlier run has committed.
         """
         where = self._target.stream.uri
-        held = LeaseHeld("another process appends the same sources", where=where, todo="Wait for it.")
+        held = LeaseHeld("another process is appending the same sources", where=where, todo="Wait for it.")
         lease = Lease.take(self._target.stream.store, self._lease_name, "append", held=held)
         try:
             with self._saying_what_to_do():
@@ -371,9 +372,9 @@ class Stitching:
             if record is None or (record.is_committed and not self._planner.joins) or record.stage is Stage.CLOSED:
                 return stitched
         raise Failed(
-            "the stream or a source changes too often to append to it",
+            "the stream or a source changes too often to append",
             where=self._target.stream.uri,
-            todo="Nothing was appended. Run it again when it is not scaled or truncated all the time.",
+            todo="Nothing was appended. Run the same command again once they are scaled or truncated less often.",
         )
 
     def _step(self, stitched: Stitched, lease: Lease, tasks: Tasks, progress: Progress) -> StitchRecord | None:
@@ -465,5 +466,5 @@ class Stitching:
             self._target.describe()  # raises if the stream is sealed, gone, or another one now
             if self._log.state(record.begun) is TransactionState.OPEN:
                 raise
-            todo = "Run it again; if that takes longer than a day, append the source by cuts (--to)."
+            todo = "Run the same command again; if that takes longer than a day, append the source in parts (--to)."
             raise Failed(ENDED, where=self._log.where(record.begun), todo=todo) from None

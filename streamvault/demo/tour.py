@@ -395,7 +395,7 @@ class _Tour:
             try:
                 java_home()
             except NoJava as problem:
-                _log.warning("the query in SQL, which needs Spark, was left out: %s", problem)
+                _log.warning("skipped the SQL query, which needs Spark: %s", problem)
                 return
         with self._step("query it with SQL") as show:
             from pyspark.sql import SparkSession  # noqa: PLC0415  (Spark is imported only where it is used)

@@ -77,7 +77,7 @@ def draft_conversion(archive: Archive, plan: Plan, *, restart: bool) -> PlannedG
     if not restart:
         options = [f"--layout {found.layout}", f"--compress {found.compression or 'none'}"]
         where = f"{archive.uri}, generation {plan.generation}"
-        raise other_options_error(options, where, "Give these options to resume it, or give it up with --restart.")
+        raise other_options_error(options, where, "Give these options to resume it, or abandon it with --restart.")
     _check_names(found, plan, archive)
     return PlannedGeneration(plan, None, attempt, gave_up=found)
 

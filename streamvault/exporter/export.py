@@ -234,7 +234,7 @@ def _unknown_groups(plan: Plan | None) -> Iterator[str]:
     """Yield a warning for each reader group whose position is not noted."""
     for one in (plan and plan.reader_groups) or ():
         if one.position is None:
-            yield f"the position of the reader group {one.name} is not noted: {one.problem}"
+            yield f"the position of the reader group {one.name} is not recorded: {one.problem}"
 
 
 def _not_archived(archive: Archive, store: StreamStore, planned: PlannedGeneration) -> Iterator[str]:

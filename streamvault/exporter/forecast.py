@@ -269,7 +269,7 @@ def plan_archive(stream: str | None, options: PlanOptions) -> PlanReport:
         range_size: size of ranges (bytes); None for 64 MiB.
         exports: in how many exports the bytes are archived.
         cores: cores that run tasks.
-        network: Their network's bandwidth in Gbit/s.
+        network: bandwidth of their network in Gbit/s.
         prices: a file of prices; empty for S3's list prices.
 
     Raises:
@@ -286,7 +286,7 @@ def plan_archive(stream: str | None, options: PlanOptions) -> PlanReport:
         return _Calculation(stream, _read(stream, options), layout, options, prices).report()
     missing = [option for option, value in given.items() if value is None]
     if missing:
-        todo = "Give a STREAM, or --segments, --bytes and --events of one that need not exist."
+        todo = "Give a STREAM, or --segments, --bytes and --events for one that need not exist."
         raise Usage(f"{missing[0]} is missing", todo=todo)
     return _Calculation("", _imagined(options), layout, options, prices).report()
 
@@ -320,12 +320,12 @@ def _imagined(options: PlanOptions) -> _Described:
     """Return a stream whose segments are alike: those with one event more, and the others."""
     segments, size, count = options.segments or 1, options.bytes or 0, options.events or 0
     if size < count * HEADER_BYTES:
-        what = f"{count:,} events take {count * HEADER_BYTES:,} bytes at least"
+        what = f"{count:,} events take at least {count * HEADER_BYTES:,} bytes"
         raise Usage(what, where=f"--bytes {size}", todo="The bytes include a header of 8 bytes for each event.")
     if options.content == "bytes" and count:
         raise Usage("a byte stream has no events", where=f"--events {count}", todo="Give --events 0.")
     if options.content != "bytes" and bool(count) != bool(size):
-        raise Usage("events and bytes go together", where=f"--bytes {size}, --events {count}")
+        raise Usage("--events and --bytes must both be 0, or neither", where=f"--bytes {size}, --events {count}")
     each, more = divmod(count or size, segments)
     parts = {}
     for first, units, alike in ((0, each + 1, more), (more, each, segments - more)):
@@ -526,17 +526,17 @@ def _warnings(report: PlanReport) -> Iterator[str]:
     """Yield what the archive could not have, and what would slow it down."""
     if report.index_bytes > MAX_INDEX_BYTES:
         yield (
-            f"the index of a generation would have {bytes_text(report.index_bytes)}, and at most "
-            f"{bytes_text(MAX_INDEX_BYTES)} are written: use a larger --range-size, or more exports (--exports)"
+            f"the index of a generation would have {bytes_text(report.index_bytes)}, but at most "
+            f"{bytes_text(MAX_INDEX_BYTES)} can be written: use a larger --range-size, or more exports (--exports)"
         )
     if report.manifest_bytes > SMALL:
         yield (
-            f"the manifest would have {bytes_text(report.manifest_bytes)}, and at most {bytes_text(SMALL)} are "
-            "written: a stream of so many segments cannot be archived"
+            f"the manifest would have {bytes_text(report.manifest_bytes)}, but at most {bytes_text(SMALL)} can "
+            "be written: a stream with so many segments cannot be archived"
         )
     export = report.work[0]
     if export.prefixes > report.written_prefixes and export.puts > BURST:
         yield (
             f"an export needs {export.prefixes} prefixes of S3, but writes to {report.written_prefixes} at a time: S3 "
-            "slows it down, and what it refuses is sent again"
+            "throttles it, and refused requests are sent again"
         )

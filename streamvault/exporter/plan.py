@@ -84,7 +84,7 @@ def check_same_options(plan: Plan, options: ExportOptions, where: str) -> None:
         Usage: they are not; the message has the plan's.
     """
     if differ := list(_differences(plan, options)):
-        todo = "Omit these options to resume it, or give it up: 'export' and 'rotate' have --restart."
+        todo = "Omit these options to resume it, or abandon it with --restart ('export' and 'rotate')."
         raise other_options_error(differ, f"{where}, generation {plan.generation}", todo)
 
 
@@ -131,8 +131,8 @@ def check_can_restart(
     """
     if options.compress not in {None, compressed_alike(options, plan, newest).compress}:
         raise Usage(
-            f"the unfinished run has written chunks with --compress {plan.compression or 'none'}, and no others can "
-            "take their names",
+            f"the unfinished run has written chunks with --compress {plan.compression or 'none'}, and other chunks "
+            "cannot take their names",
             where=f"{where}, generation {plan.generation}",
             todo=todo,
         )
@@ -337,7 +337,7 @@ def _give_up(archive: Archive, plan: Plan, attempt: int) -> bool:
         return False
     if not ended:
         raise Conflict(
-            "the unfinished run cannot be given up: it has archived everything, and only its manifest may be missing",
+            "the unfinished run cannot be abandoned: it has archived everything, and only its manifest may be missing",
             where=f"{archive.uri}, generation {plan.generation}",
             todo="To publish it, run again with its options, and without --restart.",
         )

@@ -189,7 +189,7 @@ def remove_work_files(archive: Archive, span: GenerationSpan, progress: Progress
         progress.warn(f"the work files of generation {span.last} remain under _work/ for now: {error}")
 
 
-BEGIN_ANEW = "Another run's plan or row says so. It is given up: run the same command again, which begins it anew."
+BEGIN_ANEW = "Another run's plan or row says so, and is now abandoned. Run the same command again to start over."
 
 
 @dataclass(frozen=True, slots=True)

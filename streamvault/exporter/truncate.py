@@ -237,7 +237,7 @@ def _check_beginning(
             "the stream begins before the archive, whose older generations have expired; whether they had all of it is"
             " not recorded, so nothing was truncated",
             where=where,
-            todo="If they had, confirm it with --same-stream.",
+            todo="If they did, confirm it with --same-stream.",
         )
     return head
 

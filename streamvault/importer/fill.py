@@ -210,7 +210,7 @@ def _compare_span(store: StreamStore, task: FillTask, span: TargetSpan, low: int
     for block in _blocks(task, span, low, high):  # all, so that a range that ends here is compared with its digest
         if (at := stored.difference(block)) is not None:
             raise Conflict(
-                f"the target has other bytes than the source, from offset {low + at} on",
+                f"the target differs from the source, from offset {low + at} on",
                 where=str(task.target),
                 todo="Something else wrote to it, or the source is another stream now. Choose another name.",
             )

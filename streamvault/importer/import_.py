@@ -120,7 +120,7 @@ class Planner:
                 raise Usage(
                     f"an unfinished import has other options: --offsets {offsets}, --numbers {numbers}",
                     where=where,
-                    todo="Give these options to resume it, or choose another name. To give it up, end its run, then "
+                    todo="Give these options to resume it, or choose another name. To abandon it, stop its run, then "
                     "delete the stream, unless something else has written to it.",
                 )
 
@@ -359,8 +359,8 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
                     restored = run.verify(runner, progress) if restored else run.run(runner, progress, groups.create)
                 except Damaged:
                     todo = (
-                        "Import into another name; what the target has of it may be nowhere else. 'streamvault hold' "
-                        "keeps generations from expiring."
+                        "Import into another name; what the target already has may exist nowhere else. "
+                        "'streamvault hold' keeps generations from expiring."
                     )
                     selection.source.check_in_force("restored", expired_todo=todo)
                     raise

@@ -446,8 +446,8 @@ def scaling_warnings(given: StreamConfiguration, fitting: StreamConfiguration) -
     if asked == fits:
         return ()
     warning = (
-        f"the source's policy says {asked.min_segments} segments, but {fits.min_segments} are open; "
-        f"the new stream's policy says {fits.min_segments}, so that the store does not scale it"
+        f"the source's policy asks for {asked.min_segments} segments, but {fits.min_segments} are "
+        f"open; the new stream's asks for {fits.min_segments}, so that the store does not scale it"
     )
     return (warning,)
 

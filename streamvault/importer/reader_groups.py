@@ -205,7 +205,7 @@ def _target_id(group: ReaderGroup, target: StreamDescription) -> str:
 
 
 def _taken(stream: StreamName) -> str:
-    return f"the scope {stream.scope} has a reader group of that name, which stays as it is"
+    return f"the scope {stream.scope} already has a reader group of that name, which is left unchanged"
 
 
 def _plain(cut: StreamCut) -> dict[str, int]:

@@ -68,7 +68,7 @@ class ArchivedSchemas:
         lost = lost or next((f"a schema of {one[1]}" for one in found._versions if one[2] >= versions[one[:2]]), "")
         if lost:
             todo = "Omit --schemas; 'streamvault handoff --decode registry' needs no registry."
-            what = f"the schemas cannot get their ids in a registry, as the archive lacks {lost}"
+            what = f"the schemas cannot be registered with their ids, as the archive lacks {lost}"
             raise Conflict(what, where=where, todo=todo)
         found.check()
         return found
@@ -165,8 +165,8 @@ class ArchivedSchemas:
     def _check_same(self, answer: Any, name: str, wanted: int, what: str) -> None:
         got = answer.get(name) if isinstance(answer, dict) else None
         if got != wanted:
-            raise self._other(f"{what} of the archive has become {got}")
+            raise self._other(f"{what} of the archive was registered as {got}")
 
     def _other(self, reason: str) -> Conflict:
         todo = "Name a group that does not exist (--schema-group)."
-        return Conflict(f"the registry's group has other schemas: {reason}", where=self.registry.where, todo=todo)
+        return Conflict(f"the registry's group has different schemas: {reason}", where=self.registry.where, todo=todo)

@@ -290,7 +290,7 @@ class Target:
         expected = self._plan.replay.epochs.changes[step.epoch]
         if not self._is_followed_by(made, expected):
             raise Failed(
-                f"the store created other segments in epoch {step.epoch} than the source has",
+                f"the segments that the store created in epoch {step.epoch} differ from the source's",
                 where=f"{self._stream.uri}: {_text(made.segments)} instead of, among others, {_text(expected.opens)}",
                 todo="Please report this with the stream's scale history.",
             )
@@ -510,7 +510,7 @@ def target_exists_error(
     elif is_own(described.configuration):
         return own_stream(store, described)
     elif plan is not None and (more := _written_since(described, plan)):
-        what, where = "the stream has the archived segments, but was written to since", f"{where}: {more}"
+        what, where = "the stream has the archived segments, but has been written to since", f"{where}: {more}"
     return TargetTaken(what, where=where, todo=todo)
 
 

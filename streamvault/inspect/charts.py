@@ -91,7 +91,7 @@ def archive_charts(history: ArchiveHistory) -> list[Chart]:
 def _rates(history: ArchiveHistory) -> Chart:
     notes = [
         "Colour: bytes per second of each segment between the tails of two generations.",
-        "Grey: not known, as nothing tells when the first event of the first generation was written.",
+        "Grey: unknown, as nothing records when the first event of the first generation was written.",
     ]
     if history.drawn.joined > 1:
         notes.append(f"Up to {history.drawn.joined:,} neighbouring generations are drawn as one.")
@@ -151,7 +151,7 @@ def generations_chart(points: Sequence[RestorePoint], expired: int) -> Chart:
     """
     size = ceil(len(points) / MAX_BARS)
     groups = [points[at : at + size] for at in range(0, len(points), size)]
-    notes = [f"Each bar is of {size:,} generations."] if size > 1 else []
+    notes = [f"Each bar stands for {size:,} generations."] if size > 1 else []
     if expired:
         notes.append(f"Expired: {generations_text(range(1, expired + 1))}.")
     if any(point.gaps for point in points):

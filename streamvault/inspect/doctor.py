@@ -114,7 +114,7 @@ class _Chain:
             if future.done():
                 result = future.result()
             else:
-                todo = "Check that the server runs and is not overloaded, or allow more time with --time-limit."
+                todo = "Check that the server is running and not overloaded, or allow more time with --time-limit."
                 result = SetupCheck(name=check.name, verdict="failed", found=f"no answer within {limit:g} s", todo=todo)
                 reason = f"{check.name} has not answered"
             if check.needed and result.verdict == "failed":
@@ -156,7 +156,9 @@ def _stream_checks(address: StoreAddress, name: StreamName, silence: float) -> l
             try:
                 exists = store.exists(name)
             except StreamStoreUnavailable as error:  # although its port was reached
-                todo = "Check that it is the controller's gRPC port, 9090 by default, and that the controller is well."
+                todo = (
+                    "Check that it is the controller's gRPC port, 9090 by default, and that the controller is healthy."
+                )
                 raise StreamStoreUnavailable(error.what, where=error.where, todo=todo) from None
             if not exists:
                 raise NoSuchStream("no such stream", where=f"{address}/{name}", todo="Check the scope and the name.")
@@ -250,7 +252,7 @@ class _RootChecks:
         if not self._found().creates_only:
             todo = "Use another server, or never run two exports of a stream at once, or two handoffs."
             raise Failed("the server ignores If-None-Match and overwrites objects", todo=todo)
-        return "a second object of the same key is refused"
+        return "a second object with the same key is refused"
 
     def _is_ordered(self) -> str:
         if not self._found().is_ordered:
@@ -261,7 +263,7 @@ class _RootChecks:
     def _clock(self) -> str:
         written = self._found().written
         if written is None:
-            raise _NotChecked("the root has no clock but this machine's")
+            raise _NotChecked("the root has no clock other than this machine's")
         # the server's time may be cut to whole seconds
         behind, ahead = self._began - timedelta(seconds=1) - written, written - now_utc()
         if (skew := max(behind, ahead)) > MOST_SKEW:
@@ -291,7 +293,7 @@ def _java() -> str:
             raise _NotChecked(f"{problem.what}; only Spark needs one, and commands run without it") from None
         raise
     if not (found := java_version(home)):
-        raise Failed("the Java runtime does not run", where=str(home), todo="Set JAVA_HOME to another one.")
+        raise Failed("the Java runtime does not start", where=str(home), todo="Set JAVA_HOME to another one.")
     return f"Java {found}: {home}"
 
 

@@ -103,7 +103,7 @@ def archive_section(anchor: str, title: str, history: ArchiveHistory, unarchived
         charts=archive_charts(history),
         warnings=history.warnings,
         points=[_point(history.archive.uri, point) for point in reversed(points[-MAX_POINTS:])],
-        points_note=f"The newest first{more}. STREAM stands for the new stream's URI.",
+        points_note=f"Newest first{more}. STREAM stands for the new stream's URI.",
         costs=costs,
         costs_note=_costs_note(history),
     )
@@ -233,6 +233,6 @@ def _costs_note(history: ArchiveHistory) -> str:
     raw = ", before compression" if history.newest.compression else ""
     used = f" The newest generation's objects are in {history.storage_class}." if history.storage_class else ""
     return (
-        f"The price of {about}{count_text(history.objects, 'data object')} and {bytes_text(history.bytes)}{raw}, by the"
-        f" list of {list_prices().date} ({list_prices().source}).{used}"
+        f"The price of {about}{count_text(history.objects, 'data object')} and {bytes_text(history.bytes)}{raw}, at the"
+        f" list prices of {list_prices().date} ({list_prices().source}).{used}"
     )

@@ -100,5 +100,5 @@ def unarchived_bytes(stream: OpenStream, newest: Manifest | None, described: Str
     try:
         parts = live_between(stream.store, described, described.head if newest is None else newest.to, described.tail)
     except NoSuchSegment:
-        raise Failed("what follows the newest generation is truncated in the stream", where=stream.uri) from None
+        raise Failed("what follows the newest generation has been truncated in the stream", where=stream.uri) from None
     return sum(end - start for start, end in parts.values())

@@ -129,7 +129,7 @@ def _root_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRepo
     from streamvault.inspect.page import ReportPage, archive_section, index_row  # noqa: PLC0415
 
     if options.stream:
-        raise Usage("--stream is of one archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
+        raise Usage("--stream applies to one archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
     numbers = count(1)
 
     def gather(archive: Archive, listing: Listing, manifests: Iterable[Manifest]) -> ArchiveHistory | None:
@@ -170,7 +170,7 @@ def _stream_page(place: str, options: ReportOptions) -> tuple[ReportPage, PageRe
     from streamvault.inspect.page import ReportPage, stream_section  # noqa: PLC0415
 
     if options.stream:
-        raise Usage("--stream is of an archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
+        raise Usage("--stream applies to an archive", where=place, todo="Give the archive: ROOT/SCOPE/STREAM.")
     with open_stream(place) as stream:
         described = stream.describe()
         written = sealed_ends(stream.store, stream.name, list(described.ranges()))

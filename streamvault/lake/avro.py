@@ -133,7 +133,7 @@ def _fields_of(found: Any, *, lenient: bool = False) -> dict[str, tuple[pa.DataT
         Usage: as `avro_columns`.
     """
     if not isinstance(found, dict) or found.get("type") != "record" or not found["fields"]:
-        raise Usage("the Avro schema is not of a record with fields", where=str(found)[:80])
+        raise Usage("the Avro schema does not describe a record with fields", where=str(found)[:80])
     types: dict[str, tuple[pa.DataType, dict[str, Any]]] = {}
     for field in found["fields"]:
         kind = _column_type(field["type"]) if lenient else _type_of(field["type"], Nesting())
@@ -187,7 +187,7 @@ def _plain(schema: dict[str, Any]) -> pa.DataType | None:
         if not digits:
             return pa.binary()  # as the specification says
         if digits > MOST_DIGITS:
-            raise Usage(f"query engines have no decimals of {digits} digits", todo=f"The most are {MOST_DIGITS}.")
+            raise Usage(f"query engines have no decimals of {digits} digits", todo=f"The maximum is {MOST_DIGITS}.")
         return pa.decimal128(digits, schema.get("scale", 0))
     return _LOGICAL.get((str(kind), str(logical))) or _PLAIN.get(kind)
 
@@ -429,10 +429,10 @@ class FramedAvro(AvroPayloads):
         if payload.startswith(_SINGLE) and len(payload) >= _RECORD_AT:
             found = payload[len(_SINGLE) : _RECORD_AT]
             if found != self._mark:
-                raise NotDecoded(f"written with another Avro schema, of the fingerprint {found.hex()}")
+                raise NotDecoded(f"written with another Avro schema, with the fingerprint {found.hex()}")
             return super()._record(payload[_RECORD_AT:])
         if not payload.startswith(_FILE):
-            raise NotDecoded("no header of Avro")
+            raise NotDecoded("no Avro header")
         schema, record = _only_record(payload)
         if len(schema) > _LONGEST_SCHEMA or not self._same_schema(schema):
             raise NotDecoded("an Avro file of another schema")
@@ -474,7 +474,7 @@ def _only_record(payload: bytes) -> tuple[bytes, bytes]:
         raise NotDecoded(f"not an Avro file: {type(error).__name__} {error}") from None
     codec = header["meta"].get("avro.codec", b"null")
     if codec not in _FILE_CODECS:
-        raise NotDecoded(f"an Avro file of an unknown codec: {codec[:20]!r}")
+        raise NotDecoded(f"an Avro file with an unknown codec: {codec[:20]!r}")
     if block["count"] != 1 or block["sync"] != header["sync"] or source.tell() != len(payload):
         raise NotDecoded("not an Avro file of one record")
     return header["meta"].get("avro.schema", b""), expanded(_FILE_CODECS[codec], block["data"])

@@ -196,7 +196,7 @@ def _of_branch(made: dict[str, Resolved], value: dict[str, Any]) -> Any:
 def _to_branch(written: dict[str, Any], union: list[Any], at: int) -> Resolved:
     """Return how values of a type become those of a branch of a union; of none if its place is negative."""
     if at < 0:
-        return _refused(union, f"{branch_name(written)} is no branch of {', '.join(map(branch_name, union))}")
+        return _refused(union, f"{branch_name(written)} is not a branch of {', '.join(map(branch_name, union))}")
     if written["type"] == "null":
         return Resolved(union)
     found = resolve(written, union[at])
@@ -261,7 +261,7 @@ def _refused(schema: Any, why: str) -> Resolved:
 
 def _symbol(known: frozenset[str], default: str | None, value: str) -> str:
     if value not in known and default is None:
-        raise NotDecoded(f"{value} is no symbol of the newest schema")
+        raise NotDecoded(f"{value} is not a symbol of the newest schema")
     return value if value in known else str(default)
 
 

@@ -369,7 +369,7 @@ def json_schema_types(schema: bytes, _: str = "") -> dict[str, pa.DataType | Non
         raise Usage("not a JSON Schema", where=str(error)) from None
     properties = found.get("properties") if isinstance(found, dict) else None
     if not isinstance(properties, dict):
-        raise Usage("the JSON Schema is not of objects with properties", where=str(found)[:80])
+        raise Usage("the JSON Schema does not describe objects with properties", where=str(found)[:80])
     types: dict[str, pa.DataType | None] = {}
     for name, inner in properties.items():
         place = Nesting()

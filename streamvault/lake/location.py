@@ -81,7 +81,7 @@ class TablePlace:
         what it was asked to, and other errors would mislead.
 
         Raises:
-            Overtaken: on leaving it: the table was removed in the meantime, or made anew.
+            Overtaken: on leaving it: the table was removed in the meantime, or created again.
         """
         try:
             yield

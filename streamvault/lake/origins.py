@@ -127,7 +127,9 @@ class ArchiveOrigin(Origin):
         held = next((one.manifest for one in self._history.generations if one.manifest.generation >= number), None)
         if held is None and self._archive.listing().newest < number:
             todo = "Give the new table another name (--table), unless the archive has lost generations."
-            raise Conflict(f"the archive has no generation {number} any more, as the table has", where=where, todo=todo)
+            raise Conflict(
+                f"the archive no longer has generation {number}, which the table has", where=where, todo=todo
+            )
         if held is None:
             return  # published after this run began
         if number < held.first:
@@ -145,7 +147,8 @@ class ArchiveOrigin(Origin):
             for source, created in ((known.source, known.created), (held.source, ours_created))
         )
         raise Conflict(
-            f"generation {number} of the table is not from this archive: it is of {made_of}, the archive's of {ours}",
+            f"generation {number} of the table is not from this archive: it was made from {made_of}, "
+            f"the archive's from {ours}",
             where=where,
             todo="Give the new table another name (--table).",
         )
@@ -155,7 +158,7 @@ class ArchiveOrigin(Origin):
         if number < first:
             gone = f"generation {number}" if number == first - 1 else f"generations {number} to {first - 1}"
             raise Conflict(
-                f"{gone} expired before the table had all of it",
+                f"{gone} expired before being written to the table completely",
                 where=where,
                 todo="Create another table (--table NAME); it begins where the archive begins now.",
             )

@@ -81,7 +81,7 @@ def declared_schema(text: str, message: str | None) -> tuple[bytes, str]:
             "Give what protoc --include_imports --descriptor_set_out=FILE writes, or what Confluent's registry "
             "returns for /schemas/ids/ID/schema?format=serialized."
         )
-        raise Usage("the schema is not a descriptor of Protobuf", where=text[:80], todo=todo) from None
+        raise Usage("the schema is not a Protobuf descriptor", where=text[:80], todo=todo) from None
     file.name = file.name or "schema.proto"
     return FileDescriptorSet(file=[file]).SerializeToString(), message or _first(file)
 

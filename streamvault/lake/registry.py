@@ -175,7 +175,7 @@ class RegisteredPayloads(FramedPayloads):
             Usage: no record of it can be decoded.
         """
         if found is None:
-            raise Usage("the registry's group has no encoding of this id")
+            raise Usage("the registry's group has no encoding with this id")
         padded, schema = bool(found.codec), _schema_of(found)
         parser: PayloadParser
         if found.format != "Json":  # of which an event says what its fields are

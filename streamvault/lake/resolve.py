@@ -220,7 +220,7 @@ def refused(resolved: ResolvedTable) -> Iterator[str]:
     if options.reader and resolved.schemas is None:
         yield (
             "the schema lacks fields of the table, so it counts as an older one: defaults, aliases and symbols are "
-            "those of the newest one before"
+            "taken from the newest schema so far"
         )
     held = {column.field: column for column in options.columns}
     for column in wanted.columns:
@@ -229,8 +229,8 @@ def refused(resolved: ResolvedTable) -> Iterator[str]:
             yield f"the field {column.field} gets no column, but stays in the payload (--columns keep)"
         elif not holds(arrow_type(mine.type), arrow_type(column.type)):
             yield (
-                f"the column {mine.column} stays {mine.type[:100]}, as no column becomes {column.type[:100]}: values "
-                "that do not fit stay in the payload, and _error names the field"
+                f"the column {mine.column} stays {mine.type[:100]}, as its type cannot become {column.type[:100]}: "
+                "values that do not fit stay in the payload, and _error names the field"
             )
 
 
@@ -251,7 +251,7 @@ def _schemas(
         raise Usage("--schema and --framing are not for --decode registry", todo="Omit them.")
     encodings = Encodings.of(origin.stream, origin.noted_schemas, url, name or (found.group if found else None))
     if url is None and encodings.noted is None and (found is None or isinstance(given, HandoffOptions)):
-        todo = "Add --registry URL, or note the schemas in the archive (export --schemas URL)."
+        todo = "Add --registry URL, or record the schemas in the archive (export --schemas URL)."
         raise Usage("--decode registry requires --registry", todo=todo)
     # all events of an archive's generations are older; a stream may have got others, with new encodings, since
     return encodings.group, cache(encodings.read) if origin.kind == "archive" else encodings.read

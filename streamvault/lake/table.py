@@ -410,7 +410,7 @@ def grown(options: TableOptions, wanted: Wanted | None) -> TableOptions:
     ours, theirs = ([column.field for column in some] for some in (options.columns, wanted.columns))
     if options.decode == "csv" and any(mine != other for mine, other in zip(ours, theirs, strict=False)):
         todo = f"Begin the schema with the table's own fields: {', '.join(ours)}."
-        raise Usage("the schema's fields are not those of the table, which CSV has in this order", todo=todo)
+        raise Usage("the schema's fields are not those of the table in their order, by which CSV is read", todo=todo)
     columns = _grown_columns(options.columns, wanted.columns) if wanted.adds else options.columns
     before = options.reader or options.avro
     # A newer schema may differ in what is no column: an enum's symbols, defaults, aliases, or in a field that was
@@ -468,7 +468,7 @@ def as_begun(table: TableArchive, found: TableOptions, options: TableOptions) ->
 
 def removed(where: str) -> Overtaken:
     """Return the error of a run whose table was removed."""
-    return Overtaken("the table was removed in the meantime, or made anew", where=where)
+    return Overtaken("the table was removed in the meantime, or created again", where=where)
 
 
 def check_same(found: TableOptions, ours: TableOptions, where: str) -> None:

@@ -158,7 +158,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Exception:
             f"the process that decodes tables' files was killed (signal {-code})",
             todo="It may have been short of memory. Raise the limit of the container, and run the same command again.",
         )
-    return shortage(said) or NotDecodable(f"the Parquet library ended its process over it (status {code})")
+    return shortage(said) or NotDecodable(f"it crashed the Parquet library's process (status {code})")
 
 
 Process = subprocess.Popen[bytes]

@@ -160,7 +160,7 @@ def ephemeral_stream(stream: str, *, segments: int = 1, expires_after: float = 6
 
 def _make(stream: OpenStream, tag: EphemeralTag, segments: int) -> tuple[Lease, StreamDescription]:
     """Take the lease, create the stream, and name it in the lease's record."""
-    held = LeaseHeld("another process makes an ephemeral stream of this name", where=stream.uri)
+    held = LeaseHeld("another process is creating an ephemeral stream with this name", where=stream.uri)
     if stream.exists():  # before the lease is taken, whose record may be needed to delete what is left of the stream
         raise _exists(stream)
     lease = Lease.take(stream.store, ephemeral_lease(stream.name), tag.owner, held=held)
@@ -200,7 +200,7 @@ def _end(stream: OpenStream, tag: EphemeralTag, lease: Lease, made: StreamDescri
                 raise Conflict(
                     "the tag of the ephemeral stream was removed, so it was not deleted",
                     where=stream.uri,
-                    todo="Delete it yourself if it is not to stay.",
+                    todo="Delete it yourself if you do not need it.",
                 )
             try:
                 remove_stream(stream.store, found)

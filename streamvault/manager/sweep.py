@@ -97,7 +97,7 @@ def check_restorable(stream: OpenStream, described: StreamDescription, *, read: 
             "an unfinished copy may have events that its source has lost", where=stream.uri, todo=BY_HAND
         )
     if not origin or origin_tag(stream.name, origin) not in described.configuration.tags:
-        raise MayBeOnlyCopy("nothing shows from which archive it is restored", where=stream.uri, todo=BY_HAND)
+        raise MayBeOnlyCopy("nothing shows from which archive it was restored", where=stream.uri, todo=BY_HAND)
     try:
         plan = _plan(origin, begun)
     except Problem as problem:
@@ -219,9 +219,9 @@ class Leftovers:
             return
         if stream.name == ephemeral_lease(subject):
             if EphemeralTag.of(found.configuration) is not None:
-                raise MustStay(f"it shows whose {subject} is", where=stream.uri)
+                raise MustStay(f"it shows who owns {subject}", where=stream.uri)
         elif is_own(found.configuration):
-            raise MustStay(f"it belongs to {subject}, which stays", where=stream.uri)
+            raise MustStay(f"it belongs to {subject}, which is kept", where=stream.uri)
         elif record is not None and record.finishing and record.about in ("", first_segment_id(found)):
             raise MustStay(f"the last step of {subject} is missing; repeat its command", where=stream.uri)
 
@@ -265,7 +265,7 @@ class Leftovers:
             or (_is(described, TARGET_LEDGER) and described.name == stream_beside(about, TARGET_LEDGER))
             or (also and described.name == stream_beside(about, SPARK_LEDGER, also))
         ):
-            raise MustStay("nothing shows which stream it is about", where=stream.uri)
+            raise MustStay("nothing shows which stream it belongs to", where=stream.uri)
         return ledger, about
 
     def _check_ledger(self, stream: OpenStream, about: StreamName) -> None:
@@ -275,7 +275,7 @@ class Leftovers:
             return
         is_seal = stream.name.stream.startswith(SOURCE_SEAL)
         if not is_seal or stream.name == stream_beside(about, SOURCE_SEAL, first_segment_id(found)):
-            raise MustStay(f"it is about {about}, which is still there", where=stream.uri)
+            raise MustStay(f"it belongs to {about}, which still exists", where=stream.uri)
 
     def target(self, described: StreamDescription) -> Removal:
         """Examine an unfinished target: it is deleted if it is empty, or if its archive has all that it holds.
@@ -366,7 +366,7 @@ def _about(described: StreamDescription) -> StreamName | None:
 
 def _check_small(stream: OpenStream, described: StreamDescription) -> None:
     if len(described.epochs) != 1 or len(described.epochs[0].segments) != 1:
-        raise MustStay("it has the name of a lease or a ledger, and is none", where=stream.uri)
+        raise MustStay("it has the name of a lease or a ledger, but is neither", where=stream.uri)
 
 
 MOST = 4000
@@ -485,7 +485,7 @@ class _Sweep:
             except LeaseHeld:
                 continue
             except Problem as problem:
-                warnings.append(f"{stream.uri} does not get back what it had before an append: {problem.what}")
+                warnings.append(f"{stream.uri} was not restored to its state before an append: {problem.what}")
                 continue
             given.append(stream.uri)
             warnings += [f"{stream.uri}: {warning}"] if warning else []
@@ -549,4 +549,4 @@ class _Sweep:
         unchanged = self._notes.unchanged_seconds(described, *([lease] if lease is not None else []))
         if unchanged < self._options.older_than:
             left = duration_text(float(round(self._options.older_than - unchanged)))
-            raise MustStay(f"another sweep may delete it, in {left} or later, if it does not change")
+            raise MustStay(f"another sweep may delete it in {left} or later, unless it changes")

@@ -434,7 +434,7 @@ class Archive:
                 f"line {name}" if name else "a stream's first archive" for name in (manifest.line, self.line)
             )
             todo = "Move each archive back to the folder it was written to: ROOT, or ROOT/_line-NAME."
-            raise Damaged(f"the manifest is of {known}, and this is {here}", where=where, todo=todo)
+            raise Damaged(f"the manifest belongs to {known}, but this is {here}", where=where, todo=todo)
         return manifest, fingerprint
 
     def load_span(self, span: GenerationSpan, keep: Kept = "all") -> Generation:
@@ -503,8 +503,8 @@ class Archive:
         todo = f"Archive the stream below another root, or as another line (--line NAME). {UNKNOWN_TODO}"
         title = listing.decision.title
         if listing.decision.deletion == "done":
-            return f"the archive was deleted, and its address is not used again, says {title}", todo
-        return f"the archive is being deleted, says {title}", todo
+            return f"the archive was deleted, and its address is not used again, according to {title}", todo
+        return f"the archive is being deleted, according to {title}", todo
 
     def _is_empty(self, listing: Listing) -> bool:
         """Check whether nothing has been published yet, or nothing is in force any more."""

@@ -321,7 +321,7 @@ def damage_of(part: ArchivedPart, checksums: BlockChecksums | None = None) -> tu
         what = "it is not the one event that the index says"
     elif not row.is_large and events != row.events:
         what = what or f"it has {count_text(events, 'event')}, and the index says {row.events:,}"
-    return (whole(row, f"the range has its digest, but {what}"),) if what else ()
+    return (whole(row, f"the range matches its digest, but {what}"),) if what else ()
 
 
 def listed_damage(listed: RangeCheck, row: ArchivedRange) -> tuple[Lost, ...]:

@@ -172,7 +172,7 @@ class Decision(File):
                 yield f"leaves out the hold {hold.name} of generation {hold.generation}, which nobody has released"
         if (before.deletion, self.deletion) not in _DELETION_STEPS:
             now, then = (one or "not begun" for one in (self.deletion, before.deletion))
-            yield f"says that the archive's deletion is {now}, which was {then}"
+            yield f"says that the archive's deletion is {now}, although it was {then}"
         elif self.deletion != before.deletion and (self.dropped, self.holds) != (before.dropped, before.holds):
             yield "changes more than how far the archive's deletion is"
         if self.is_deleted and self.holds:
@@ -248,7 +248,7 @@ class Decision(File):
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
         if (self.format == 2) != bool(self.deletion):
-            raise ValueError("the format does not go with the deletion")
+            raise ValueError("the format does not match the deletion")
         if self.swept > self.dropped:
             raise ValueError("generations were swept before they expired")
         spans = [one.span for one in self.merged]

@@ -109,7 +109,7 @@ class ExpiryRule:
         if not listing.spans or not listing.expired:
             return ""
         reason = self._reason(archive, listing, made)
-        title = f"generations up to {listing.dropped} have expired, says {listing.decision.title}"
+        title = f"generations up to {listing.dropped} have expired, according to {listing.decision.title}"
         todo = f"A rotation whose options let them expire deletes their data. {UNKNOWN_TODO}"
         return reason and f"{title}, but their data stay: {reason}. {todo}"
 

@@ -28,8 +28,8 @@ from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import Range, SegmentId, StreamCut, StreamDescription, StreamName
 
 NOT_MERGED = (
-    "Nothing was deleted. If none of your runs has merged them so, somebody else has written it: archive the stream"
-    " below another root, and delete nothing."
+    "Nothing was deleted. If none of your runs has merged them in this way, somebody else has written it: archive the "
+    "stream below another root, and delete nothing."
 )
 
 
@@ -73,7 +73,7 @@ def check_contains(merged: Manifest, old: Manifest, where: str) -> None:
         or any(True for _ in _new_gaps(merged, old, entry))
         for entry in old.segments
     ):
-        what = f"the merged generation {merged.generation} does not have all of generation {old.generation}"
+        what = f"the merged generation {merged.generation} does not contain all of generation {old.generation}"
         raise Damaged(what, where=where, todo=NOT_MERGED)
 
 

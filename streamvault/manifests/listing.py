@@ -236,7 +236,7 @@ def check_decisions(place: Place, listing: Listing) -> None:
             break
         after = before
     if wrong:
-        todo = "Nothing was deleted, truncated or decided on its word. " + UNKNOWN_TODO
+        todo = "Nothing was deleted, truncated or decided because of it. " + UNKNOWN_TODO
         raise Damaged(f"{after.title} {wrong}", where=f"{place.uri}/{decision_key(after.number)}", todo=todo)
 
 

@@ -226,7 +226,7 @@ def compare_joined(task: JoinedTask) -> int:
             others = others or ("events" if events.setdefault(row.end, upto) != upto else "")
         if others:
             raise Damaged(
-                f"the merged generation {task.generation} has other {others} than a generation that it replaced",
+                f"the merged generation {task.generation} differs in {others} from a generation that it replaced",
                 where=f"{task.archive}, {row.segment} bytes {row.start} to {row.end}",
                 todo=NOT_MERGED,
             )

@@ -146,7 +146,7 @@ STAGING = "#"
 _ATTEMPTS = 20  # an empty folder may be removed just before a file is put into it
 _NO_UNNAMED_FILES = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
 _A_LINK = "a symbolic link is in the way"
-_NO_LINKS = "Below a root no links are followed, as they may lead out of it. Move what it leads to into its place."
+_NO_LINKS = "Links below a root are not followed, as they may lead out of it. Replace the link with what it points to."
 _PROBLEMS: dict[int, tuple[type[Problem], str, str]] = {
     errno.ENOSPC: (OutOfSpace, "the disk is full", "Free space and run this again."),
     errno.EDQUOT: (OutOfSpace, "the disk quota is exceeded", "Free space and run this again."),

@@ -138,7 +138,7 @@ class Pair:
         """Compare the copy with its source.
 
         Raises:
-            TargetTaken: the copy was written to since, or is of another stream.
+            TargetTaken: the copy has been written to since, or is of another stream.
             NoSuchSegment, SegmentTruncated: one of them was truncated meanwhile.
         """
         copied, segments = self.copied, self._segments()
@@ -157,9 +157,7 @@ class Pair:
         size = sum(end - start for start, end in live.values())
         behind = sum(self._behind(old, ranges, segments) for old in self.content.parts)
         unknown = sum(held.end - held.start for held in ranges.values() if held.shift is None)
-        what = (
-            f"{unknown} bytes of the copy match nothing in the source: it was truncated since, or is a different stream"
-        )
+        what = f"{unknown} bytes of the copy match nothing in the source: it was truncated, or is a different stream"
         return Copied(copied, segments, dict(sorted(ranges.items())), size, behind, warnings=(what,) if unknown else ())
 
     def _segments(self) -> Mapping[SegmentId, SegmentId]:
@@ -168,9 +166,9 @@ class Pair:
         keep = self.plan.numbers == "keep"
         ours, theirs = (sorted(one.epochs[0].segments) for one in (copied, source))
         if keep and ours != theirs:
-            what = f"the stream is a copy of another stream of the name {source.name}"
+            what = f"the stream is a copy of another stream named {source.name}"
             if ours < theirs:
-                what = "the source was deleted and created again since it was copied"
+                what = "the source has been deleted and created again since it was copied"
             raise TargetTaken(what, where=self.copy.uri, todo=OTHER_NAME)
         if len(copied.epochs) > len(epochs):
             raise self._written_since(f"{len(copied.epochs)} epochs instead of {len(epochs)}")
@@ -200,7 +198,7 @@ class Pair:
         found = {shift: self._difference(old, new, start, end, shift) for shift in fitting}
         equal = [shift for shift, offset in found.items() if offset is None]
         if not equal and len(shifts) == 1:
-            raise self._written_since(f"{new} has other bytes than the source from offset {found[fitting[0]]} on")
+            raise self._written_since(f"{new} differs from the source from offset {found[fitting[0]]} on")
         return equal[0] if equal else None
 
     def _possible_shifts(self, segment: SegmentId, end: int) -> list[int]:
@@ -237,7 +235,7 @@ class Pair:
 
     def _written_since(self, what: str) -> TargetTaken:
         where = f"{self.copy.uri}: {what}"
-        return TargetTaken("the copy was written to since", where=where, todo=OTHER_NAME)
+        return TargetTaken("the copy has been written to since", where=where, todo=OTHER_NAME)
 
 
 def _source_range(content: Content, segment: SegmentId) -> tuple[int, int]:
@@ -297,7 +295,7 @@ class CopyTarget(ReplicaTarget):
     def recreated_error(self) -> TargetTaken:
         """Build the error for an unfinished target that is a copy of an earlier stream of the source's name."""
         return TargetTaken(
-            "the source was deleted and created again since this copy was started",
+            "the source has been deleted and created again since this copy was started",
             where=self._replica.uri,
             todo="Choose another name. The unfinished copy may have events that no other stream has.",
         )
@@ -414,7 +412,7 @@ class CopyJob(Mirror):
         run.compare(copied.segments, self._tasks.runner, self._progress)
         self._progress.end()
         left = copied.bytes - plan.bytes
-        warning = f"{left} bytes of the copy were not compared, as the source was truncated since"
+        warning = f"{left} bytes of the copy were not compared, as the source has been truncated since"
         return replace(copied, read_back=not left, warnings=(*copied.warnings, *([warning] if left else [])))
 
     def _other_error(self, described: StreamDescription) -> Conflict:

@@ -233,7 +233,7 @@ class _Move:
         except StreamNotSealed:
             pass
         raise Conflict(
-            "the stream is not the one that was moved: it was deleted and created again, so it stays",
+            "the stream is not the one that was moved: it was deleted and created again, so it is kept",
             where=self._source.uri,
             todo=f"Run 'streamvault promote {self._replica.uri}' to use the new stream as it is.",
         )
@@ -279,7 +279,7 @@ class _Move:
         copied = self._replica.stream.find()
         if copied is not None and first_segment_id(copied) == self._replica.newest.target:
             return copied
-        raise Conflict("the new stream was deleted, or created again, so the old one stays", where=self._replica.uri)
+        raise Conflict("the new stream was deleted, or created again, so the old one is kept", where=self._replica.uri)
 
     def _verify(self, lease: Lease, progress: Progress) -> int:
         """Read the new stream back and compare all of it with the old one; return the number of bytes.
@@ -292,7 +292,7 @@ class _Move:
             head = replication.reach.cut_of(copied, copied.head, look.described)
             if head is None:
                 raise Conflict(
-                    "the new stream was scaled and truncated before it was compared, so the old one stays",
+                    "the new stream was scaled and truncated before it was compared, so the old one is kept",
                     where=self._replica.uri,
                     todo=f"Compare them yourself, or export {self._source.uri}, before you delete it.",
                 )
@@ -326,7 +326,7 @@ class _Move:
             store.create_stream(name, configuration)
         described = store.describe(name)
         if described.configuration.tags != configuration.tags:
-            return f"another stream was created as {self._source.uri} meanwhile; it stays as it is"
+            return f"another stream was created as {self._source.uri} meanwhile; it is left unchanged"
         store.seal(name, first=described.epochs[0])
         if any(store.describe(name).tail.offsets.values()):
             return f"a writer has written to {self._source.uri} before it was sealed; the events are still there"

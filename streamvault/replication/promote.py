@@ -183,8 +183,8 @@ def promotion_warnings(record: Record) -> tuple[str, ...]:
     if not record.keep_head or promoted.retention.kind is RetentionKind.NONE:
         return warnings
     warning = (
-        "the stream has kept what its source truncated (--keep-head), and gets the source's retention policy, by which "
-        "the store will truncate it; --retention off promotes it without that policy"
+        "the stream has kept what its source truncated (--keep-head), and gets the source's retention policy, under "
+        "which the store will truncate it; --retention off promotes it without that policy"
     )
     return (*warnings, warning)
 
@@ -201,7 +201,7 @@ def _check_policies(replica: Replica, record: Record) -> None:
     store, probe = replica.stream.store, stream_beside(replica.stream.name, TARGET_PROBE)
     if (tags := len(users_tags(record.source_configuration))) >= MOST_TAGS:
         raise Conflict(
-            f"the stream has {tags} tags and gets one more, but no more than {MOST_TAGS} are possible",
+            f"the stream has {tags} tags and needs one more, but at most {MOST_TAGS} are possible",
             where=record.source,
             todo="Remove a tag. The stream was not sealed.",
         )
@@ -211,7 +211,7 @@ def _check_policies(replica: Replica, record: Record) -> None:
     described = store.describe(probe)
     if not is_own(described.configuration):
         raise Conflict(
-            "the name of a stream on which policies are tried is taken by another stream",
+            "the name of the stream for trying out policies is taken by another stream",
             where=f"{store.uri}/{probe}",
             todo="Move it to another name.",
         )
@@ -223,7 +223,7 @@ def _check_policies(replica: Replica, record: Record) -> None:
             store.delete(probe, first=described.epochs[0])
 
 
-UNRECORDED = "no reader groups were created: none are recorded, as the replication was without --reader-groups"
+UNRECORDED = "no reader groups were created: none were recorded, as the replication ran without --reader-groups"
 
 
 @verb(PromoteOptions)
@@ -330,7 +330,7 @@ def _check(record: Record, where: str, *, seal_source: bool) -> None:
     """
     if seal_source and record.is_promoting and not record.sealing:
         raise Conflict(
-            "a promotion of the replica without sealing its source has not ended",
+            "a promotion of the replica without sealing its source has not finished",
             where=where,
             todo="Promote without --seal-source.",
         )

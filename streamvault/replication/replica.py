@@ -210,12 +210,12 @@ def _check_ends(replica: OpenStream, record: Record) -> StreamDescription:
     store, name, described = replica.store, replica.name, replica.describe()
     if record.tail is None or record.skipping or not record.is_about(described):
         raise Failed(
-            "the replica begins with filler, as no round has ended since it began, or since its source was truncated",
+            "the replica begins with filler, as no round has finished since it began or its source was truncated",
             where=replica.uri,
             todo=todo,
         )
     reached = later_of(described, record.end_cut(name), described.head)
-    short = Failed("the replica has fewer bytes than its ledger says", where=replica.uri, todo=KEEP)
+    short = Failed("the replica has fewer bytes than its ledger records", where=replica.uri, todo=KEEP)
     if not is_before(described, reached, described.tail):
         raise short
     between = segments_between(described, reached, described.tail)
@@ -227,7 +227,7 @@ def _check_ends(replica: OpenStream, record: Record) -> StreamDescription:
         whole = _whole_up_to(replica, info, start, info.write_offset)
         if whole < info.write_offset and not _holds_bytes(replica, info, start, whole):
             raise Failed(
-                "the replica ends inside an event, of which the rest is at the source",
+                "the replica ends inside an event, the rest of which is at the source",
                 where=f"{where} offset {whole}",
                 todo=todo,
             )
@@ -352,7 +352,7 @@ class Replica:
     def promoting_error(self) -> TargetTaken:
         """Build the error for a replica whose promotion has begun."""
         todo = "Run the same 'promote' or 'move' again."
-        return TargetTaken("a promotion of the replica has not ended", where=self.uri, todo=todo)
+        return TargetTaken("a promotion of the replica has not finished", where=self.uri, todo=todo)
 
     def read(self, *, create: bool = False) -> Record | None:
         """Read the newest record; None if there is none.
@@ -389,7 +389,7 @@ class Replica:
                 if changes.get("sealing") is False and newest.claim != base.claim:
                     return newest  # another run has begun a cut-over since
                 if {"taken", "reading"} & changes.keys() and not _is_same_round(newest, base):
-                    raise Conflict("another process brings the replica up to date", where=self.uri) from None
+                    raise Conflict("another process is updating the replica", where=self.uri) from None
 
     def _follow(self, base: Record, **changes: Any) -> Record:
         """Append a record after the newest one, which must be the one that `read` has returned.
@@ -422,7 +422,7 @@ class Replica:
             return
         if marked_import(self.stream.describe()) != self.newest.work:
             todo = "Change the stream's policy, and run the same command without --retention off."
-            raise Conflict("the promoted stream has its source's retention policy already", where=self.uri, todo=todo)
+            raise Conflict("the promoted stream already has its source's retention policy", where=self.uri, todo=todo)
         self.note(retention=retention)
 
     def finish(self, lease: Lease, *, complete: bool) -> None:
@@ -493,7 +493,7 @@ class Replica:
                 return self._follow(record, promoted=True, sealing=complete, target=target, closing=())
             except (*_NOT_NEWEST, ScaleRefused):
                 continue
-        raise Failed("another process changes the replica", where=self.uri, todo="Run the same command again.")
+        raise Failed("another process is changing the replica", where=self.uri, todo="Run the same command again.")
 
     def _fence(self, lease: Lease, record: Record, described: StreamDescription) -> Record:
         """Replace all open segments at once by new ones, of which no replication knows; return the newest record.

@@ -288,7 +288,7 @@ class ReplicaTarget:
             replica.note(target=first, reading=reading)
             return
         if self._deleted is None and replica.read(create=True) is not None:
-            raise TargetBusy("another process brings the replica up to date", where=replica.uri)
+            raise TargetBusy("another process is updating the replica", where=replica.uri)
         replica.note(self._first_record(self.begins(described), reading))
         self.is_new, self._deleted = False, None
 
@@ -603,7 +603,7 @@ class Replication(Mirror):
 
         Raises:
             Problem: as `look_first`.
-            TargetBusy: another process brings the replica up to date.
+            TargetBusy: another process is updating the replica.
         """
         described = self.look_first().look.described
         self.hold()
@@ -705,7 +705,7 @@ class Replication(Mirror):
         """Return the lease; take it, and wait for it, if this process does not have it, or has lost it in an outage.
 
         Raises:
-            TargetBusy: another process brings the replica up to date.
+            TargetBusy: another process is updating the replica.
             TargetTaken: the target is not this replica any more, or its promotion has begun.
         """
         if self._lease is not None:

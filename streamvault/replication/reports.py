@@ -78,7 +78,7 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
         given = [name for name, value in others.items() if getattr(self, name) != value]
         if given:
             name = {"from_cut": "from", "to_cut": "to"}.get(given[0], given[0].replace("_", "-"))
-            raise Usage(f"--{name} is not possible with --method events", todo="Leave it out.")
+            raise Usage(f"--{name} cannot be used with --method events", todo="Leave it out.")
         return self
 
     @model_validator(mode="after")
@@ -89,7 +89,7 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
         given = next((name for name in others if getattr(self, name) != getattr(CopyOptions(), name)), None)
         if given is not None:
             option = command_line(CopyOptions.model_fields[given]).option(given)
-            raise Usage(f"{option} is not possible with --range", todo="Leave it out.")
+            raise Usage(f"{option} cannot be used with --range", todo="Leave it out.")
         return self
 
 
@@ -235,7 +235,7 @@ class PromoteReport(Report):
         source_sealed: True if the source was sealed, and the replica has all of it.
         sealed: True if the promoted stream is sealed, as the source was.
         moved_bytes: bytes that this run appended.
-        tail: the source's tail that the stream has at least; None if no round was ever finished.
+        tail: the source's tail that the stream has at least; None if no round has ever finished.
         tail_time: when that tail was taken, RFC 3339.
         cutover_seconds: from sealing the source to the end; 0 if it was not sealed.
         renumbered: see `ImportReport`; empty if the source was not sealed.

@@ -70,8 +70,8 @@ def _noted_position(archive_uri: str, name: str) -> StreamCut:
     found = next((one for one in manifest.reader_groups or () if one.name == name), None)
     if found is not None and found.position is not None:
         return found.position
-    what = f"generation {manifest.generation} has noted no position of a reader group {name}"
-    todo = "'streamvault show' prints those that it has; 'streamvault export --reader-groups' notes them."
+    what = f"generation {manifest.generation} has recorded no position of a reader group {name}"
+    todo = "'streamvault show' prints those that it has; 'streamvault export --reader-groups' records them."
     raise Usage(what, where=archive_uri, todo=todo)
 
 

@@ -107,7 +107,7 @@ def skip_foreign(queue: str, offset: int, options: SkipOptions) -> QueueReport:
         ConsumerBusy: a worker is processing the queue (exit code 4).
     """
     if offset < 0:
-        raise Usage("an offset is not negative", where=str(offset))
+        raise Usage("an offset must not be negative", where=str(offset))
     with open_queue(queue) as place:
         waiting, failed_queue = place.waiting(create=False), place.failed()
         chosen = failed_queue if options.failed else waiting

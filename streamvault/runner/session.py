@@ -279,7 +279,7 @@ class Session:
         self._has_warned = True
         _log.warning(
             "keys and passwords are sent unencrypted to the executors of %s; set spark.authenticate and "
-            "spark.network.crypto.enabled to true, or %s=no and logins of their own",
+            "spark.network.crypto.enabled to true, or set %s=no and give executors their own logins",
             master.url,
             logins.VARIABLE,
         )

@@ -211,7 +211,7 @@ def members_of(pattern: ScopePattern, kind: ScopeKind, target: ScopePattern | No
     """
     text = str(pattern)
     if kind == "archive" and is_stream(text):
-        raise Usage("this takes a scope of archives", where=text, todo="Write ROOT/SCOPE/.")
+        raise Usage("a scope of archives is required", where=text, todo="Write ROOT/SCOPE/.")
     if kind == "archive" or (kind == "stream or archive" and not is_stream(text)):
         return ArchiveMembers(pattern)
     return StreamMembers(pattern, kind, target)
@@ -288,12 +288,16 @@ def _patterns(verb: PublicVerb, arguments: Sequence[str]) -> Mapping[str, ScopeP
             _check_stream(kind, text, number)
             continue
         if not is_scope(text):
-            what = "the target of a scope is a scope" if number else "a scope as target needs a scope as source"
-            raise Usage(what, where=repr(text), todo="Let both end in '/', or none.")
+            what = (
+                "the target of a scope must be a scope"
+                if number
+                else "a scope as the target requires a scope as the source"
+            )
+            raise Usage(what, where=repr(text), todo="End both with '/', or neither.")
         patterns[name] = ScopePattern.parse(text)
         if number and patterns[name].pattern:
             raise Usage(
-                "a target must not be a pattern", where=repr(text), todo="Write the scope, with '/' at its end."
+                "a target must not be a pattern", where=repr(text), todo="Write the scope, with '/' at the end."
             )
         _check_stream(kind, patterns[name].member("x"), number)
     return patterns

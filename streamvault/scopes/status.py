@@ -74,7 +74,7 @@ def _first(uris: list[str]) -> str:
 def _report(place: str | None, options: StatusOptions, now: datetime) -> StatusReport:
     seen, file = moment_text(now), options.config_file
     if file is not None and (place is not None or options.root is not None):
-        raise Usage("the file declares the streams and the roots", todo="Give nothing else, or no file.")
+        raise Usage("the file declares the streams and the roots", todo="Give only the file, or no file.")
     if file is None and place is None:
         raise Usage("nothing to look at", todo="Give a root, a scope, or a file that declares streams.")
     if place is not None and not is_stream(place):
@@ -85,7 +85,7 @@ def _report(place: str | None, options: StatusOptions, now: datetime) -> StatusR
         root = RootAddress.parse(place).resolve().uri
         return StatusReport(root=root, seen=seen, statuses=tuple(status_of(one, now) for one in find_archives(place)))
     if place is not None and "/" not in place.partition("://")[2]:
-        todo = f"Give a scope, {place}/SCOPE/; 'streamvault streams {place}' lists the streams of all."
+        todo = f"Give a scope, {place}/SCOPE/; 'streamvault streams {place}' lists the streams of all scopes."
         raise Usage("a whole cluster has no status", where=place, todo=todo)
     from streamvault.scopes.looking import WatchedStreams, declared_parts, scoped_status  # noqa: PLC0415  (these import engines)
 

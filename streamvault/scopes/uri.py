@@ -47,7 +47,7 @@ class ScopePattern:
         """
         scope, _, pattern = text.rpartition("/")
         if "*" in scope:
-            raise Usage("only the stream's name may have a '*'", where=repr(text), todo="Name the scope.")
+            raise Usage("only the stream's name may contain a '*'", where=repr(text), todo="Name the scope.")
         return cls(scope, pattern)
 
     def __str__(self) -> str:

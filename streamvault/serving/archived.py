@@ -143,7 +143,9 @@ class Moment:
         after = info.write_offset if after is None else after
         self.state.check_gap(segment, offset, after)
         # a reader that is told of a truncation begins at the segment's head again
-        return Failed(f"the archive has a gap from {offset} to {after}", where=where, todo="Read from behind it.")
+        return Failed(
+            f"the archive has a gap from {offset} to {after}", where=where, todo="Read from the end of the gap."
+        )
 
     def info(self, segment: SegmentId) -> SegmentInfo:
         """Return a segment's offsets.
@@ -167,7 +169,7 @@ class Moment:
             raise Failed(
                 f"the stream no longer had the end of {segment} when it was archived",
                 where=f"{self.state.archive.uri}, after {self.infos[segment].write_offset}",
-                todo="Read from the segment's successors on.",
+                todo="Continue with the segment's successors.",
             )
 
 

@@ -187,7 +187,7 @@ class ClientConnection:
                     self._writer.write(data[at : at + PIECE_BYTES])
                     await self._writer.drain()
         except TimeoutError:
-            self._close(f"it took nothing for {SLOW_SECONDS:.0f} s")
+            self._close(f"it accepted no data for {SLOW_SECONDS:.0f} s")
             raise ConnectionError from None
 
     async def _take(self, code: int, payload: bytes) -> None:

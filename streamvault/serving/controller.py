@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 MARKS = "_MARK"
 """What the name of a stream's watermarks begins with; an archive has none, so they are empty."""
 
-READ_ONLY = "this is an archive, which is read only"
+READ_ONLY = "this is an archive, which is read-only"
 
 _WHOLE = KeyRange(0.0, 1.0)
 

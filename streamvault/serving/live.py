@@ -71,7 +71,7 @@ class LiveAddress:
         """
         address, name = parse_stream(uri)
         if address.scheme == "local":
-            raise Usage("--over needs a stream on a Pravega cluster", where=uri, todo="Give pravega://HOST:PORT/…")
+            raise Usage("--over requires a stream on a Pravega cluster", where=uri, todo="Give pravega://HOST:PORT/…")
         return cls(f"{address.uri}/{name}", address.limited(LIMIT_SECONDS))
 
 
@@ -115,7 +115,7 @@ class LiveStream:
                 raise Conflict(
                     "the archive ends before the live stream begins, so what is between them is lost",
                     where=f"{archive.uri}, {address.uri}",
-                    todo="Serve them by themselves.",
+                    todo="Serve the archive without --over.",
                 )
 
     def refresh(self) -> bool:
@@ -207,7 +207,7 @@ class LiveStream:
         return Failed(
             f"the live stream has truncated byte {offset} of {segment}, and the archive does not have it",
             where=f"{self._archive.uri}, {self.address.uri}",
-            todo="Archive before you truncate; read from behind the gap.",
+            todo="Archive before you truncate; read from the end of the gap.",
         )
 
     def judged(self, token: str) -> tuple[int | None] | None:

@@ -43,8 +43,8 @@ def open_groups(root: str, limit: int, archives: Iterable[str]) -> Groups:
     address = RootAddress.parse(root)
     for one in archives:
         if f"{one}/".startswith(f"{address.uri}/") or f"{address.uri}/".startswith(f"{one}/"):
-            what, where = "the states of reader groups need a root of their own", f"--state {address}, {one}"
-            raise Usage(what, where=where, todo="Name one that holds no archives and is in none.")
+            what, where = "the states of reader groups require a separate root", f"--state {address}, {one}"
+            raise Usage(what, where=where, todo="Name one that contains no archives and is not inside one.")
     store = address.open(retry_seconds=RETRY_SECONDS, timeout_seconds=TIMEOUT_SECONDS)
     probed = probe_server(store, probe_folder())
     if not probed.is_ordered:

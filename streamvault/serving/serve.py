@@ -159,11 +159,11 @@ def _live(
         Conflict: as `LiveStream`.
     """
     if len(found) != 1:
-        raise Usage("--over needs exactly one archive", todo="Serve the others by processes of their own.")
+        raise Usage("--over requires exactly one archive", todo="Serve the others in separate processes.")
     needless = {"--state": options.state, "--login": options.login, "--generation": options.generation}
     if given := [name for name, value in needless.items() if value is not None]:
         what = "the cluster has the reader groups and the logins, and the archive is needed up to its end"
-        raise Usage(f"--over does not go with {' and '.join(given)}: {what}", todo="Omit them.")
+        raise Usage(f"--over cannot be used with {' and '.join(given)}: {what}", todo="Omit them.")
     address = LiveAddress.parse(over)
     store = stack.enter_context(address.store.open())
     return LiveStream(address, cast("PravegaStore", store), found[0], cache)

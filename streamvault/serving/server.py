@@ -176,9 +176,11 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
                 controller.add_generic_rpc_handlers((RelayedController(live, channel, node),))
             bound = _bind(controller, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", certificate)
         except (OSError, RuntimeError) as error:
-            why = getattr(error, "strerror", None) or "the port is taken, or the host is not of this machine"
+            why = getattr(error, "strerror", None) or "the port is in use, or the host is not this machine"
             ports = f"{host}:{port} and {port + 1}" if port else host
-            raise Failed(f"cannot listen there ({why})", where=ports, todo="Choose others with --listen.") from None
+            raise Failed(
+                f"cannot listen there ({why})", where=ports, todo="Choose another address with --listen."
+            ) from None
         controller.start()
         shown = f"[{node[0]}]" if ":" in node[0] else node[0]
         yield Listening(f"pravega{'' if certificate is None else '+tls'}://{shown}:{bound}", server)

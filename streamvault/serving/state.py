@@ -160,7 +160,7 @@ def _decode(body: bytes, where: str) -> tuple[dict[str, Any], bytes]:
 
 
 def _not_readable(where: str) -> Damaged:
-    return Damaged("this is no state of a reader group that this version reads", where=where)
+    return Damaged("this is not a state of a reader group that this version can read", where=where)
 
 
 class _Log:

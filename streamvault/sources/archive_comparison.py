@@ -230,7 +230,7 @@ def compare_range(task: CompareTask) -> int:
         if _is_equal(store, task.stream, part) is not False:
             return task.size
         raise Damaged(
-            f"generation {task.generation} has other bytes than the stream; nothing was truncated",
+            f"generation {task.generation} differs from the stream; nothing was truncated",
             where=f"{part.place.uri}, {part.segment} bytes {part.start} to {part.end}",
             todo=FORGED,
         )
@@ -386,9 +386,9 @@ def check_continues(
     if seen or compared or same_stream or _begins_at_end(described.head, newest.to) or _is_empty(archive):
         return
     raise Conflict(
-        "nothing of the stream can be compared with the archive, so it may be another stream than the archived one",
+        "nothing in the stream can be compared with the archive, so it may not be the archived stream",
         where=f"{store.uri}/{described.name}, {archive.uri}",
-        todo="If it is the same, confirm it with --same-stream; otherwise archive it below another root.",
+        todo="If it is, confirm it with --same-stream; otherwise archive it below another root.",
     )
 
 

@@ -109,7 +109,7 @@ class RegistryGroup:
         except ValidationError as error:
             raise self._too_large(error) from None
         except ValueError as error:
-            raise Conflict("the registry has other schemas than the archive", where=str(error), todo=todo) from None
+            raise Conflict("the registry's schemas differ from the archive's", where=str(error), todo=todo) from None
         if len(held.entries) > len(found.entries):
             what = "the registry has fewer encodings than the archive"
             todo += " 'streamvault import --schemas' into a new stream registers them again."
@@ -137,7 +137,9 @@ class RegistryGroup:
                 entry = None if answer is None else _entry(number, answer)
                 if number < len(self.seen) and entry != self.seen[number]:
                     what = f"encoding {number} is not what it was a moment ago"
-                    raise Conflict(what, where=self.where, todo="See that nothing sets the registry up anew.")
+                    raise Conflict(
+                        what, where=self.where, todo="Make sure that nothing is setting up the registry again."
+                    )
                 if entry is None:
                     break
                 seen[number:] = [entry]
@@ -160,11 +162,11 @@ class RegistryGroup:
             raise self._too_large(error) from None
 
     def _too_large(self, error: ValidationError) -> RegistryFailed:
-        return RegistryFailed("the group cannot be noted", where=error.errors()[0]["msg"])
+        return RegistryFailed("the group cannot be recorded", where=error.errors()[0]["msg"])
 
     def _senseless(self) -> RegistryFailed:
-        todo = "See that the URL is of a Pravega Schema Registry."
-        return RegistryFailed("an answer of the registry makes no sense", where=self._shown, todo=todo)
+        todo = "Check that the URL is that of a Pravega Schema Registry."
+        return RegistryFailed("the registry's answer makes no sense", where=self._shown, todo=todo)
 
     def ask(self, path: str = "", method: str = "GET", body: object = None) -> Any:
         """Return the answer to a request for a part of the group; None if what is read does not exist.
@@ -191,7 +193,7 @@ class RegistryGroup:
         except OSError as error:
             reason = getattr(error, "reason", error)
             reason = getattr(reason, "strerror", None) or reason
-            todo = "See that it is running, and that the URL is right."
+            todo = "Check that it is running, and that the URL is right."
             raise RegistryFailed(f"the registry does not answer ({reason})", where=self._shown, todo=todo) from None
         except (ValueError, RecursionError, HTTPException):
             raise self._senseless() from None
@@ -226,7 +228,7 @@ class RegistryGroup:
                 data += block
                 if not block:
                     return bytes(data)
-        raise RegistryFailed("an answer of the registry does not end", where=self._shown)
+        raise RegistryFailed("the registry's answer does not end", where=self._shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,8 +262,8 @@ class Encodings:
         try:
             held = SchemaGroup.union(noted)
         except ValueError as error:
-            what = "generations of the archive have noted different schemas"
-            todo = "Read the generations before and after it by themselves; a table needs --decode none, or the stream."
+            what = "generations of the archive have recorded different schemas"
+            todo = "Read the generations before and after it separately; a table needs --decode none, or the stream."
             raise Conflict(what, where=str(error), todo=todo) from None
         name = group or (held.group if held else stream.stream)
         return cls(name, held, None if url is None else RegistryGroup(url, name))
@@ -280,14 +282,14 @@ class Encodings:
             except RegistryFailed as error:
                 if self.noted is None:
                     raise
-                todo = f"{error.todo} Without its URL, what the archive has noted is used.".lstrip()
+                todo = f"{error.todo} Without its URL, what the archive has recorded is used.".lstrip()
                 raise RegistryFailed(error.what, where=error.where, todo=todo) from None
         if self.noted is None:
-            todo = "Give the registry's URL, or note the schemas in the archive (export --schemas URL)."
+            todo = "Give the registry's URL, or record the schemas in the archive (export --schemas URL)."
             raise Usage("nothing says how the events are encoded", where=self.group, todo=todo)
         if self.noted.group != self.group:
             todo = "Omit the group, or give the URL of the registry that has it."
-            raise Conflict(f"the archive has noted the schemas of {self.noted.group}", where=self.group, todo=todo)
+            raise Conflict(f"the archive has recorded the schemas of {self.noted.group}", where=self.group, todo=todo)
         return self.noted
 
 

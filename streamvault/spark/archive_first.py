@@ -33,7 +33,7 @@ from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamCut, StreamDescription
 from streamvault.streamstore.store import StreamStore
 
-_ANOTHER = "Give the archive of this very stream, or start the query with another checkpoint."
+_ANOTHER = "Give the archive of this stream, or start the query with another checkpoint."
 _REMAINING = "Start the query again with failOnDataLoss false to read the remaining events."
 
 
@@ -166,7 +166,7 @@ class ArchiveFirstReader(PravegaStreamReader):
             raise DataLoss(
                 "the stream begins after its archive's end, so the events between are in neither",
                 where=f"{store.uri}/{described.name}, {state.archive.uri}",
-                todo="Set failOnDataLoss to false to go on without them.",
+                todo="Set failOnDataLoss to false to continue without them.",
             )
         try:
             check_continues(described, store, state.archive, newest.manifest, same_stream=is_gap)

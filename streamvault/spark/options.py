@@ -102,7 +102,7 @@ class SourceOptions:
         """
         given = [name for name in names if name.lower() in self._given]
         if len(given) > 1:
-            raise self.wrong(given[1], f"the option excludes {given[0]}", "Give only one of them.")
+            raise self.wrong(given[1], f"the option cannot be used with {given[0]}", "Give only one of them.")
         if not given:
             return None
         value = self._given[given[0].lower()].strip()
@@ -223,7 +223,7 @@ def _logged_in(options: SourceOptions, address: StoreAddress) -> StoreAddress:
     given = {name: value for name, value in found.items() if value is not None}
     if given and address.scheme == "local":
         name = next(name for name in _LOGIN if options.secret(name) is not None)
-        raise options.wrong(name, "a folder asks for no login", "Omit the option.")
+        raise options.wrong(name, "a folder needs no login", "Omit the option.")
     if password is not None and not logins.are_sent():
         todo = f"Unset {logins.VARIABLE}, or give the login in the environment of the executors."
         raise options.wrong("password", f"logins are not sent to executors ({logins.VARIABLE}=no)", todo)
@@ -287,10 +287,10 @@ class PayloadDecoding:
         decode, registry, group = (options.text(name) for name in DECODING)
         if decode is None:
             if given := next((name for name in DECODING[1:] if options.text(name)), None):
-                raise options.wrong(given, "the option needs another one", "Also give decode=registry.")
+                raise options.wrong(given, "the option requires another one", "Also give decode=registry.")
             return None
         if decode != "registry":
-            raise options.wrong("decode", f"{decode!r} is no way to decode", "Give registry.")
+            raise options.wrong("decode", f"{decode!r} is not a way to decode", "Give registry.")
         if registry is not None and "@" in registry:
             todo = f"Set {_VARIABLE} where the query is started, and omit the option."
             raise options.wrong("registry", "a login would be shown in Spark's plans", todo)
@@ -412,7 +412,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None = None) -> 
     if pattern is not None:
         _check_pattern(options, pattern, start, end, archive=archive)
         if decoding and not decoding.group:
-            raise options.wrong("streamPattern", "the streams of a pattern have one group", "Also give group.")
+            raise options.wrong("streamPattern", "the streams of a pattern share one group", "Also give group.")
     elif archive:
         _check_archive(options, archive, stream, start, streaming=streaming)
     return Reading(
@@ -442,10 +442,10 @@ def _check_pattern(
         todo = "Give one for whole names, e.g. orders-.*"
         raise options.wrong("streamPattern", f"{pattern!r} is not a regular expression ({error})", todo) from None
     if archive:
-        raise options.wrong("archive", "an archive is that of one stream", "Give stream instead of streamPattern.")
+        raise options.wrong("archive", "an archive belongs to one stream", "Give stream instead of streamPattern.")
     if isinstance(start, StreamCut) or isinstance(end, StreamCut):
         todo = "Give earliest or latest."
-        raise options.wrong("streamPattern", "a stream cut is that of one stream", todo)
+        raise options.wrong("streamPattern", "a stream cut belongs to one stream", todo)
 
 
 def _check_archive(

@@ -94,7 +94,7 @@ class PatternStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reading, there = self._reading, self._reading.matching()
         gone = [name for name in start if name not in there]
         if gone and reading.fail_on_data_loss:
-            todo = "Set failOnDataLoss to false to go on without it."
+            todo = "Set failOnDataLoss to false to continue without it."
             raise DataLoss("the stream was deleted, or is no longer matched", where=gone[0], todo=todo)
         ends = {name: start[name] for name in gone if self._exists(name)}
         for name, at in start.items():

@@ -69,7 +69,7 @@ class WriteLog(TransactionLog[NamedWrite]):
         self._source = StreamSource(stream)
         self._app = app
         self._writer = f"{app}, to {stream.name}"
-        what = "another process writes with the same txnAppId"
+        what = "another process is writing with the same txnAppId"
         todo = "Run one query at a time, or give each its own txnAppId."
         conflict = LedgerConflict(what, where=self._writer, todo=todo)
         self._first_segment_id = ""

@@ -121,7 +121,7 @@ def validate_cut(description: StreamDescription, cut: StreamCut) -> None:
         raise InvalidCut(
             f"the stream cut lies before the stream's head (offset {description.head.offsets[head]} of {head})",
             where=_place(cut, segment),
-            todo="The data there is truncated.",
+            todo="The data there has been truncated.",
         )
     beyond = _first_beyond(ranges, cut, description.tail)
     if beyond is not None:

@@ -90,7 +90,9 @@ class StreamChanged(Conflict):
     @classmethod
     def configured(cls, where: str) -> StreamChanged:
         """Return the error for a stream that has another configuration than the caller read."""
-        return cls("the stream's configuration was changed concurrently", where=where, todo="Run it again.")
+        return cls(
+            "the stream's configuration was changed concurrently", where=where, todo="Run the same command again."
+        )
 
 
 class ScopeNotEmpty(Conflict):

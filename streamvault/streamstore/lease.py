@@ -118,7 +118,9 @@ def last_heartbeat(store: StreamStore, name: StreamName) -> Heartbeat | None:
 
 def _changes_always(store: StreamStore, name: StreamName) -> RequestFailed:
     todo = "Check that the address is a Pravega cluster's."
-    return RequestFailed("the stream of a lease is another at each request", where=f"{store.uri}/{name}", todo=todo)
+    return RequestFailed(
+        "the stream of a lease is a different one at each request", where=f"{store.uri}/{name}", todo=todo
+    )
 
 
 def watch_silence(store: StreamStore, name: StreamName, seconds: float, *, held: LeaseHeld) -> None:
@@ -265,7 +267,9 @@ class Lease:
         """
         if self._lost is not None:
             cause = ": ".join(filter(None, (self._held.where, self._lost.what, self._lost.where)))
-            raise type(self._held)("this process lost its lease", where=cause, todo=f"{self._lost.todo} Run it again.")
+            raise type(self._held)(
+                "this process lost its lease", where=cause, todo=f"{self._lost.todo} Run the same command again."
+            )
 
     def confirm(self) -> None:
         """Send a heartbeat, and raise if the lease was lost.

@@ -193,4 +193,4 @@ class Ledger:
         return LedgerNameTaken(what, where=f"{self._store.uri}/{self.name}", todo="Rename or delete it.")
 
     def _conflict(self) -> LedgerConflict:
-        return LedgerConflict("another process writes to the ledger", where=f"{self._store.uri}/{self.name}")
+        return LedgerConflict("another process is writing to the ledger", where=f"{self._store.uri}/{self.name}")

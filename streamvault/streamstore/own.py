@@ -288,7 +288,7 @@ def own_stream(store: StreamStore, described: StreamDescription) -> OwnStream:
     where = f"{store.uri}/{described.name}"
     if moved := tag_of(described.configuration, MOVED_TO):
         return OwnStream(
-            "an empty sealed stream that 'move' has left has this name",
+            "this name belongs to an empty sealed stream that 'move' has left",
             where=where,
             todo=f"The stream is {moved} now. Delete the empty one to use its name again.",
         )

@@ -595,7 +595,7 @@ class Consumer:
             return 0
         where = f"{self._queue.where} at offset {offset}"
         if offset > start:
-            what = f"the queue begins at offset {start}; only what it begins with can be skipped"
+            what = f"the queue begins at offset {start}; only bytes at its beginning can be skipped"
             raise Conflict(what, where=where, todo="Process what is before it (`streamvault work QUEUE --once`).")
         self._lease.check()
         try:
@@ -657,7 +657,9 @@ class Consumer:
         start = self._queue.info().start_offset
         if start > batch[0].offset:
             raise ConsumerBusy(
-                "another consumer has taken over this queue", where=self._queue.where, todo="Run it again."
+                "another consumer has taken over this queue",
+                where=self._queue.where,
+                todo="Run the same command again.",
             )
         handler(batch)
 

@@ -252,9 +252,11 @@ class TransactionLog(ABC, Generic[E]):
         for _ in pauses(END_SECONDS, first=LOOK_SECONDS):
             if (state := self._transactions.state(transaction)) is not TransactionState.ABORTING:
                 return state
-        raise Failed("the transaction is not aborted yet", where=self.where(transaction), todo="Run it again.")
+        raise Failed(
+            "the transaction is not aborted yet", where=self.where(transaction), todo="Run the same command again."
+        )
 
-    def failed(self, entry: E, what: str, todo: str = "Run it again.") -> Problem:
+    def failed(self, entry: E, what: str, todo: str = "Run the same command again.") -> Problem:
         """Return the error about an entry's transaction.
 
         Raises:

@@ -242,7 +242,7 @@ class DurableQueueContract(OpenStores):
             return
         second = Consumer(elsewhere, batch_entries=2)
         silent._lease._beat()
-        with pytest.raises(ConsumerBusy, match=r"lost its lease: .*[^.]\. Run it again\.$"):
+        with pytest.raises(ConsumerBusy, match=r"lost its lease: .*[^.]\. Run the same command again\.$"):
             silent.run(handled, idle_seconds=0)
         assert handled.contents == []
         second.run(handled, idle_seconds=0)

@@ -97,4 +97,4 @@ def test_demo_without_java_leaves_the_query_out(
     assert main(["demo", "--events", "50", "--json"]) == 0
     out, err = capfd.readouterr()
     assert json.loads(out)["proofs"][-1]["step"] == "hand it off as a table"
-    assert "the query in SQL, which needs Spark, was left out: no Java runtime. Install one.\n" in err
+    assert "skipped the SQL query, which needs Spark: no Java runtime. Install one.\n" in err

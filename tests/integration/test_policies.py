@@ -37,7 +37,7 @@ def test_stream_with_more_segments_than_its_policy_is_restored(
             append_events(store, source, segment, payloads(20, segment.number))
         export_stream(f"{address.uri}/{source}", f"file://{tmp_path}/vault", master="inline")
         report = import_stream(f"file://{tmp_path}/vault/{source}", f"{address.uri}/{restored}", master="inline")
-        assert any("policy says 2 segments, but 3 are open" in warning for warning in report.warnings)
+        assert any("policy asks for 2 segments, but 3 are open" in warning for warning in report.warnings)
         assert store.describe(restored).configuration.scaling == Scaling(min_segments=3)
         assert store.describe(restored).epochs == store.describe(source).epochs
         assert digest_of(store, restored) == digest_of(store, source)

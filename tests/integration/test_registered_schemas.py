@@ -133,7 +133,9 @@ def test_two_runs_at_once_are_one(url: str, scope_name: str) -> None:
 )
 def test_a_group_with_other_schemas_stays_as_it_is(url: str, scope_name: str, other: SchemaGroup) -> None:
     before = registered(url, scope_name, other)
-    with pytest.raises(Conflict, match=r"the registry's group has other schemas: .* Name a group that does not exist"):
+    with pytest.raises(
+        Conflict, match=r"the registry's group has different schemas: .* Name a group that does not exist"
+    ):
         registered(url, scope_name)
     assert RegistryGroup(url, scope_name).find() == before
 
@@ -149,7 +151,7 @@ def test_an_id_that_a_writer_takes_meanwhile_is_a_conflict(url: str, scope_name:
 
     with (
         patch.object(RegistryGroup, "ask", taken),
-        pytest.raises(Conflict, match="encoding 0 of the archive has become 1") as caught,
+        pytest.raises(Conflict, match="encoding 0 of the archive was registered as 1") as caught,
     ):
         registered(url.replace("//", "//anna:secret@"), scope_name)
     assert "secret" not in str(caught.value)
@@ -184,7 +186,7 @@ def test_an_import_registers_what_an_export_has_recorded(url: str, scope_name: s
     export_stream(vault.uri(), f"{vault.root}/b", master="inline", schemas=url, schema_group=group)
     other = registered(url, f"{scope_name}-other", noted(entry(0, 0)))
     assert other is not None
-    with pytest.raises(Conflict, match="the registry's group has other schemas: encoding 0 of"):
+    with pytest.raises(Conflict, match="the registry's group has different schemas: encoding 0 of"):
         restored(vault, archive, "late", schemas=url, schema_group=other.group)
 
 

@@ -218,8 +218,8 @@ class CommandOperator(SparkSubmitOperator):
         """
         if all(getattr(self, name) in {None, ""} for name in names):
             raise AirflowFailException(
-                f"{what} requires {' or '.join(names)}: a task must end. Give the time after which the next run goes "
-                "on, e.g. 1h."
+                f"{what} requires {' or '.join(names)}: a task must end. Give the time after which the next run "
+                "continues, e.g. 1h."
             )
 
     def connected_stream(self) -> str | None:

@@ -401,7 +401,7 @@ class ReplicateStreamOperator(MirrorOperator):
             raise AirflowFailException(
                 "\n".join(
                     f"the lag of {each['stream']} is {seconds_text(each['lag_seconds'])}, above most_lag "
-                    f"({self.most_lag}). It has what {each['source']} had at {each['tail_time']}."
+                    f"({self.most_lag}). The replica has what {each['source']} had at {each['tail_time']}."
                     for each in late
                 )
             )

@@ -245,4 +245,4 @@ def _iceberg(place: TablePlace, engine: Engine) -> str:
         todo = "Attach its catalog, or use its extension's iceberg_scan."
         raise Usage("DuckDB reads an Iceberg table from its catalog, and needs no statement", todo=todo)
     todo = "Use --catalog glue; Athena then sees the table."
-    raise Usage("Athena cannot register an Iceberg table by a statement", todo=todo)
+    raise Usage("Athena cannot register an Iceberg table with a statement", todo=todo)

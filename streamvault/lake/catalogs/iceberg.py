@@ -91,7 +91,7 @@ def check_columns(table: Table, place: TablePlace, ours: pa.Schema) -> None:
     for column in schema.fields:
         if column.required and column.name not in ours.names:
             what = f"the catalog's table has a required column that the table's files lack: {column.name}"
-            raise _changed(place, what, "Drop it, or let it be null")
+            raise _changed(place, what, "Drop it, or make it optional")
 
 
 def _fits_grown(table: Table, field: pa.Field) -> bool:

@@ -237,7 +237,7 @@ def _other_schemas(history: History) -> Iterator[str]:
     try:
         SchemaGroup.union(one.manifest.schemas for one in history.generations)
     except ValueError as error:
-        yield f"generations have noted different schemas, so that their events are not decoded together: {error}"
+        yield f"generations have recorded different schemas, so their events cannot be decoded together: {error}"
 
 
 def _bad_marks(source: Archive, history: History) -> Iterator[str]:
@@ -260,7 +260,7 @@ def _foreign(place: Place) -> Iterator[str]:
         found += [key] if count <= MAX_NAMED else []
     if count:
         more = f" and {count - len(found):,} more" if count > len(found) else ""
-        yield f"{count_text(count, 'object')} in the archive's folder not of an archive: {', '.join(found)}{more}"
+        yield f"{count_text(count, 'object')} in the archive's folder belonging to no archive: {', '.join(found)}{more}"
 
 
 def _compare(
@@ -317,9 +317,9 @@ def _note_blocks(source: Archive, history: History, listing: Listing, found: Che
         try:
             note_blocks(source.place, each, found.blocks)
         except (ObjectStoreError, Failed) as error:
-            return (f"the checksums of blocks of {span} cannot be noted: {error}",)
+            return (f"the checksums of blocks of {span} cannot be recorded: {error}",)
         noted.append(str(span))
-    return (f"the checksums of blocks were noted of {', '.join(noted)}",) if noted else ()
+    return (f"the checksums of blocks were recorded for {', '.join(noted)}",) if noted else ()
 
 
 def _not_compared(found: CheckResult) -> tuple[str, ...]:
@@ -357,7 +357,7 @@ def _filled(history: History) -> tuple[str, ...]:
     ]
     more += len(places) - len(texts)
     texts += [count_text(more, "more place")] if more else []
-    return (f"an import has put zeros in place of data that were lost: {', '.join(texts)}",)
+    return (f"an import has put zeros in place of lost data: {', '.join(texts)}",)
 
 
 def _repair(runner: Runner, history: History, source: Archive) -> int:

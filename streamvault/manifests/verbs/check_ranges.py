@@ -412,7 +412,7 @@ def _compare_blocks(part: ArchivedPart) -> tuple[tuple[Lost, ...], str]:
     damage = damage_of(part, checksums)
     found = checksums.finish()[1]
     if noted and noted != found and not damage:
-        what = "the range has its digest, but the checksums of its blocks are not those of its bytes"
+        what = "the range matches its digest, but the checksums of its blocks do not match its bytes"
         return (whole(part.row, what),), found
     return damage, found
 

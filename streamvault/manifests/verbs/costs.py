@@ -122,7 +122,7 @@ def load_prices(name: str) -> Prices:
             "--prices has a value that is not valid", where=f"{name}: {where}: {first['msg']}", todo=todo
         ) from None
     if "STANDARD" not in prices.classes:
-        raise Usage("--prices has no prices of STANDARD", where=name, todo=todo)
+        raise Usage("--prices has no prices for STANDARD", where=name, todo=todo)
     return prices
 
 

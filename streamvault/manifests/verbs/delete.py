@@ -238,9 +238,9 @@ def _check(archive: Archive, listing: Listing, options: DeleteOptions) -> None:
     if listing.truncations and not options.unfinished:
         raise Conflict(
             "a rotation is about to truncate the source to the end of"
-            f" {generations_text(listing.truncations)}, or was interrupted then; nothing was deleted",
+            f" {generations_text(listing.truncations)}, or was interrupted while doing so; nothing was deleted",
             where=archive.uri,
-            todo="Let it finish, or run it again; if its process has ended for sure, --unfinished deletes the archive.",
+            todo="Let it finish, or run it again; if its process has surely ended, --unfinished deletes the archive.",
         )
     unfinished = [span.last for span in _unfinished(archive, listing)]
     if unfinished and not options.unfinished:

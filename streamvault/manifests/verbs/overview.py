@@ -138,6 +138,6 @@ def _totals(archive: Archive, listing: Listing, newest: Manifest) -> Counter[str
     found = Counter(dict(through))
     found.subtract(dict(before))
     if min(found.values()) < 0:
-        what = f"generation {newest.generation} counts less than was there before generation {oldest.first}"
+        what = f"generation {newest.generation} has lower totals than there were before generation {oldest.first}"
         raise Damaged(what, where=archive.uri, todo="Run 'streamvault check'.")
     return found

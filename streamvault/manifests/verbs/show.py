@@ -317,14 +317,14 @@ def get_event(archive: str, pointer: str, options: GetOptions) -> bytes:
     Raises:
         NoSuchEvent: the archive does not have the event.
         InvalidName: the pointer is not valid.
-        Usage: the pointer is of another stream, or the archive is of a byte stream.
+        Usage: the pointer belongs to another stream, or the archive is of a byte stream.
         NoSuchArchive: there is no archive.
         Damaged: the object that should hold the event is missing or has the wrong size, or the range is damaged.
     """
     event = EventPointer.parse(pointer)
     source = Archive.open(archive)
     if event.stream != source.stream:
-        raise Usage("the pointer is of another stream", where=f"{event.stream}, not {source.stream}")
+        raise Usage("the pointer belongs to another stream", where=f"{event.stream}, not {source.stream}")
     generation = _holding(source, event)
     rows = generation.rows.get(event.segment, ())
     row = next((row for row in rows if row.start <= event.offset and event.offset + event.length <= row.end), None)

@@ -80,7 +80,7 @@ _IN_THE_WAY = {
     "XMinioParentIsObject",
 }
 _PERMISSION = {
-    "put": ("no permission to write", "Allow s3:PutObject there; a read-only bucket cannot take an archive."),
+    "put": ("no permission to write", "Allow s3:PutObject there; a read-only bucket cannot hold an archive."),
     "get": ("no permission to read", "Allow s3:GetObject there."),
     "list": ("no permission to list", "Allow s3:ListBucket there."),
     "delete": ("no permission to delete", "Allow s3:DeleteObject there."),
@@ -260,14 +260,14 @@ def _no_way(report: _Report) -> Problem | None:
         what = "the server ignores the Range header"
         return ObjectStoreError(what, where=report.key, todo="It cannot hold an archive.")
     if "UnexpectedRange" in report.dump:
-        return ObjectStoreError("the server sent other bytes than those asked for", where=report.key)
+        return ObjectStoreError("the server sent other bytes than those requested", where=report.key)
     return None
 
 
 def _lost(report: _Report) -> Problem | None:
     """Lost connections."""
     if "dns error" in report.dump and any(mark in report.dump for mark in _NO_SUCH_HOST):
-        return NoSuchHost("there is no host of this name", where=report.at, todo="Check AWS_ENDPOINT_URL.")
+        return NoSuchHost("there is no host with this name", where=report.at, todo="Check AWS_ENDPOINT_URL.")
     for mark, what, todo in _LOST:
         if mark in report.dump and report.proxy:
             return ObjectStoreUnavailable(

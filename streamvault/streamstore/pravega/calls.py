@@ -36,7 +36,7 @@ def unavailable(what: str, address: str, seconds: float) -> StreamStoreUnavailab
     return StreamStoreUnavailable(
         what,
         where=address,
-        todo=f"Tried for {seconds:.0f} s; check that Pravega runs there and can be reached from this machine.",
+        todo=f"Tried for {seconds:.0f} s; check that Pravega is running there and can be reached from this machine.",
     )
 
 
@@ -141,7 +141,7 @@ class ControllerCalls:
                 raise self._problem(method, error) from None
             details = (error.details() or "") if isinstance(error, grpc.RpcError) else ""
             if _NO_SUCH_HOST in details and not self._has_answered:
-                what, todo = "there is no host of this name", "Check the name of Pravega's controller in the URI."
+                what, todo = "there is no host with this name", "Check the name of Pravega's controller in the URI."
                 raise StreamStoreUnavailable(what, where=self._settings.address, todo=todo) from None
             what = next((what for text, what in _HINTS if text in details), "Pravega's controller does not answer")
             raise unavailable(what, self._settings.address, limit) from None

@@ -193,15 +193,17 @@ def reach(settings: PravegaSettings, seconds: float) -> str:
         found = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         todo = "Check the name of Pravega's controller in the URI."
-        raise StreamStoreUnavailable("there is no host of this name", where=where, todo=todo) from None
+        raise StreamStoreUnavailable("there is no host with this name", where=where, todo=todo) from None
     try:
         with socket.create_connection((host, settings.port), timeout=seconds) as plain:
             secure = speaks_tls(plain)
     except TimeoutError:
-        todo = "Check that it is the controller's gRPC port, that Pravega runs, and firewalls."
+        todo = (
+            "Check that it is the controller's gRPC port, that Pravega is running, and that no firewall is in the way."
+        )
         raise StreamStoreUnavailable(f"no answer within {seconds:g} s", where=where, todo=todo) from None
     except OSError as error:
-        todo = "Check that Pravega runs there; the controller's gRPC port is 9090 by default."
+        todo = "Check that Pravega is running there; the controller's gRPC port is 9090 by default."
         what = f"cannot connect ({error.strerror or error})"
         raise StreamStoreUnavailable(what, where=where, todo=todo) from None
     if secure != settings.tls:

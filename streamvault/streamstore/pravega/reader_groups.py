@@ -406,14 +406,14 @@ def _segment(name: str) -> tuple[str, SegmentId]:
     try:
         return stream, SegmentId.parse(segment)
     except InvalidName as error:
-        raise UnreadableReaderGroup(f"a segment's name is none: {error.where}") from None
+        raise UnreadableReaderGroup(f"not a segment's name: {error.where}") from None
 
 
 def _segment_of(value: int) -> SegmentId:
     try:
         return SegmentId.of(value)
     except InvalidName as error:
-        raise UnreadableReaderGroup(f"a segment's id is none: {error.where}") from None
+        raise UnreadableReaderGroup(f"not a segment's id: {error.where}") from None
 
 
 PREFIX = "_RG"

@@ -73,7 +73,7 @@ def _because(trace: str) -> str:
 def truncated(begins: wire.SegmentIsTruncated | SegmentInfo, where: str) -> SegmentTruncated:
     """The error for a segment that begins later than at an offset that was asked for."""
     start = begins.start_offset
-    return SegmentTruncated(f"the segment was truncated and begins at {start} now", where=where, start_offset=start)
+    return SegmentTruncated(f"the segment was truncated and now begins at {start}", where=where, start_offset=start)
 
 
 _MEANINGS: Mapping[type[WireCommand], Callable[[Any, str], StreamStoreError]] = {

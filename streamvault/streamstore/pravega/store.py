@@ -393,7 +393,7 @@ class PravegaStore(StreamStore):
         for _ in range(ATTEMPTS):
             current = self._controller.current_segments(stream)
             if not current:
-                raise StreamSealed("the stream is sealed and can't be scaled", where=str(stream))
+                raise StreamSealed("the stream is sealed and cannot be scaled", where=str(stream))
             # every epoch has a segment that was made for it
             number = max(segment.epoch for segment in current)
             for epoch in self._controller.epochs(stream, [number]):

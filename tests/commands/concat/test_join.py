@@ -265,7 +265,7 @@ ORDER = r"the ranges overlap, or are not in the stream's order: offset \d+ of sc
         (["--range", "0", "inside"], 2, r"inside an event.*scope/one/[01]\.#epoch\.0"),
         (["--range", "0", "other"], 2, "a stream cut of scope/one names a segment of another stream"),
         (["--range", "0", "absent.json"], 2, r"absent\.json"),
-        (["--range", "0", "1", "--from", "0"], 2, "--from is not possible with --range"),
+        (["--range", "0", "1", "--from", "0"], 2, "--from cannot be used with --range"),
         (["--range", "0", "1", "--method", "events"], 2, "--range"),
         (["--range", "0"], 2, "--range"),
     ],

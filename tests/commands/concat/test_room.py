@@ -175,10 +175,10 @@ def test_sweep_says_what_it_has_given_back(keyed: Keyed, ran: Ran) -> None:
         keyed.append("one")
     scope = f"local://{keyed.folder}/scope/"
     assert (
-        f"would give {keyed.uri('target')} its key ranges and its policy back" in ran("sweep", scope, "--dry-run").out
+        f"would restore the key ranges and the policy of {keyed.uri('target')}" in ran("sweep", scope, "--dry-run").out
     )
     assert bounds(keyed) == []
-    assert f"gave {keyed.uri('target')} its key ranges and its policy back" in ran("sweep", scope).out
+    assert f"restored the key ranges and the policy of {keyed.uri('target')}" in ran("sweep", scope).out
     check_as_before(keyed)
 
 
@@ -265,7 +265,7 @@ def test_stream_gets_back_what_it_had_before_it_is_sealed_for_its_successor(keye
     assert [held.low for held in moved.epochs[-1].segments.values()][1:] == BOUNDS
     assert moved.configuration.scaling == FIXED
     assert [one.split(";")[0] for one in report.warnings] == (
-        ["the source's policy says 2 segments, but 3 are open"] if fixed == 2 else []
+        ["the source's policy asks for 2 segments, but 3 are open"] if fixed == 2 else []
     )
 
 
@@ -295,7 +295,7 @@ def test_mirror_of_a_stream_that_is_still_scaled_says_so(keyed: Keyed, verb: str
     with killed_at("scale", 1, after=True):
         keyed.append("one")
     warnings = MIRRORS[verb](keyed).warnings
-    assert any("policy says 3 segments, but 1 are open" in warning for warning in warnings)
+    assert any("policy asks for 3 segments, but 1 are open" in warning for warning in warnings)
     assert bounds(keyed) == []
 
 
@@ -375,7 +375,7 @@ def test_fixed_number_below_the_open_segments_is_raised(keyed: Keyed) -> None:
     report = keyed.append("one")
     check_as_before(keyed)
     (warning,) = report.warnings
-    assert "policy says 2 segments, but 3 are open; it says 3 now" in warning
+    assert "policy asked for 2 segments, but 3 are open; it now asks for 3" in warning
 
 
 def test_append_that_fails_gives_back_what_it_has_scaled(keyed: Keyed, tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_ledger_that_is_deleted_meanwhile_is_not_taken_for_nothing_to_do(
         real(self, what)
 
     monkeypatch.setattr(Ledger, "record", record)
-    with pytest.raises(Conflict, match="the ledger that says what was appended was deleted meanwhile"):
+    with pytest.raises(Conflict, match="the ledger that records what was appended was deleted meanwhile"):
         keyed.append("one")
     assert len(keyed.payloads("target")) == 10
 
@@ -278,7 +278,7 @@ def test_source_that_is_another_one_after_the_commit_is_named(
     keyed.make("one", 3, events=90)
     with pytest.raises(AnotherSource, match="not the one that was read before") as caught:
         run(keyed, keyed.uri("one"))
-    assert caught.value.todo.startswith("What was read before is appended. ")
+    assert caught.value.todo.startswith("What was read before has been appended. ")
     for _ in range(2):
         assert into not in keyed.own()
         assert keyed.by_key(into) == keyed.expected(("target", range(before)), ("one", range(30)))

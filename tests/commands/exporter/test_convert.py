@@ -371,11 +371,11 @@ def test_other_compression_is_refused_before_the_plan_is_given_up(
 ) -> None:
     begin(layout="chunks")
     for _ in range(2):
-        with pytest.raises(Usage, match="compress none, and no others can take their names"):
+        with pytest.raises(Usage, match="compress none, and other chunks cannot take their names"):
             convert(vault, root, layout="chunks", compress="zstd", restart=True)
     assert attempts(root) == 1
     begin(layout="events", restart=True)
-    with pytest.raises(Usage, match="compress none, and no others can take their names"):
+    with pytest.raises(Usage, match="compress none, and other chunks cannot take their names"):
         convert(vault, root, layout="chunks", compress="zstd", restart=True)
     assert attempts(root) == 2
     convert(vault, root)

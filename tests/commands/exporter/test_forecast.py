@@ -130,7 +130,7 @@ def test_prices_come_from_a_file(tmp_path: Path, ran: Ran) -> None:
         ("a = [", "is not TOML"),
         (text.replace("put = 0.000005", 'put = "much"'), "classes.STANDARD.put"),
         (text + "\n[classes.STANDARD.more]\n", "classes.STANDARD.more"),
-        (text.replace("classes.STANDARD]", "classes.USUAL]"), "no prices of STANDARD"),
+        (text.replace("classes.STANDARD]", "classes.USUAL]"), "no prices for STANDARD"),
     ):
         file.write_text(wrong)
         with pytest.raises(Usage, match=said):
@@ -149,8 +149,8 @@ def test_prices_come_from_a_file(tmp_path: Path, ran: Ran) -> None:
         ((), "--segments is missing"),
         (("--segments", "1", "--events", "1"), "--bytes is missing"),
         (("--segments", "0", "--bytes", "1GB", "--events", "1"), "--segments must be at least 1"),
-        (("--segments", "1", "--bytes", "7", "--events", "1"), "1 events take 8 bytes at least"),
-        (("--segments", "1", "--bytes", "7", "--events", "0"), "events and bytes go together"),
+        (("--segments", "1", "--bytes", "7", "--events", "1"), "1 events take at least 8 bytes"),
+        (("--segments", "1", "--bytes", "7", "--events", "0"), "--events and --bytes must both be 0, or neither"),
         (("--segments", "1", "--bytes", "8", "--events", "1", "--content", "bytes"), "a byte stream has no events"),
         (("--segments", "1", "--bytes", "7", "--events", "0", "--content", "bytes", "--layout", "events"), "layout"),
         (("--segments", "1", "--bytes", "1GB", "--events", "1", "--compress", "zstd"), "does not support"),
@@ -239,4 +239,4 @@ def test_memory_of_the_driver_is_what_its_objects_take() -> None:
 @pytest.mark.parametrize(("events", "warned"), [(200_000, False), (300_000, True)])
 def test_few_objects_are_not_slowed_down(events: int, warned: bool) -> None:
     plan = plan_archive(segments=1, bytes=events * 100, events=events, layout="events")
-    assert any("S3 slows it down" in warning for warning in plan.warnings) == warned
+    assert any("S3 throttles it" in warning for warning in plan.warnings) == warned

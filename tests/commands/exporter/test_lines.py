@@ -86,9 +86,11 @@ def test_line_in_the_place_of_another_is_damage(tmp_path: Path, verb: str, line:
         export_stream(vault.uri(), vault.root, line=each, **RUN)
         assert check_archive(_archive(vault, each), read_data=True, **RUN).ok
     swap(vault)
-    with pytest.raises(Damaged, match=r"the manifest is of (line 2, and this is a stream's|a stream's .* is line 2)"):
+    with pytest.raises(
+        Damaged, match=r"the manifest belongs to (line 2, but this is a stream's|a stream's .* is line 2)"
+    ):
         VERBS[verb](vault, line)
-    assert all("the manifest is of" in found.problem for found in list_archives(vault.root))
+    assert all("the manifest belongs to" in found.problem for found in list_archives(vault.root))
     swap(vault)
     VERBS[verb](vault, line)
 

@@ -158,7 +158,7 @@ def test_run_that_has_archived_everything_is_not_given_up(vault: Vault, begin: C
 
 def test_other_compression_is_refused_before_the_plan_is_given_up(vault: Vault, begin: Callable[..., None]) -> None:
     begin(layout="chunks")
-    with pytest.raises(Usage, match="compress none, and no others can take their names"):
+    with pytest.raises(Usage, match="compress none, and other chunks cannot take their names"):
         export(vault, layout="chunks", compress="zstd", restart=True)
     archive = archive_of(vault.root)
     assert current_plan(archive.place, GenerationSpan.of(1))[1] == 1

@@ -223,7 +223,7 @@ def test_a_position_that_cannot_be_read_is_named(vault: Vault, groups: MemoryGro
     report = export(vault)
     left = CarriedGroup(name="app", outcome="left out", reason=groups.unreadable)
     assert report.reader_groups == (left,)
-    assert report.warnings == (f"the position of the reader group app is not noted: {groups.unreadable}",)
+    assert report.warnings == (f"the position of the reader group app is not recorded: {groups.unreadable}",)
     restored = restore(vault)
     assert restored.reader_groups == (left,)
     assert "the reader group app was not created: written in another way" in restored.warnings
@@ -312,7 +312,7 @@ def test_a_rehearsal_creates_nothing(vault: Vault, groups: MemoryGroups) -> None
 def test_a_killed_import_that_is_repeated_creates_the_groups(
     vault: Vault, groups: MemoryGroups, monkeypatch: pytest.MonkeyPatch, begun: bool
 ) -> None:
-    """Even if the stream, which has everything, was written to since; also a group whose state was not begun."""
+    """Even if the stream, which has everything, has been written to since; also a group whose state was not begun."""
     groups.add(cut(3, 3))
     export(vault)
     groups.killed = begun
@@ -331,7 +331,7 @@ def test_a_killed_import_that_is_repeated_creates_the_groups(
     assert report.resumed
     assert [one.outcome for one in report.reader_groups] == ["created"]
     assert groups.reached() == cut(3, 3, stream=THERE)
-    with pytest.raises(TargetTaken, match="was written to since"):
+    with pytest.raises(TargetTaken, match="has been written to since"):
         restore(vault)
 
 
@@ -384,7 +384,7 @@ def test_a_noted_position_is_translated(vault: Vault, groups: MemoryGroups) -> N
     restore(vault, reader_groups=False)
     (found,) = translate(vault.archive, vault.uri(THERE), reader_groups=["app"]).positions
     assert (found.new, found.reader_group) == (cut(3, 3, stream=THERE).to_json(), "app")
-    with pytest.raises(Usage, match="generation 1 has noted no position of a reader group other"):
+    with pytest.raises(Usage, match="generation 1 has recorded no position of a reader group other"):
         translate(vault.archive, vault.uri(THERE), reader_groups=["other"])
 
 

@@ -161,7 +161,7 @@ def test_written_to_since_is_said(vault: Vault, capfd: pytest.CaptureFixture[str
     capfd.readouterr()
     for options in ((), ("--again",)):
         assert restore(vault, *options) == 4
-    said = f"was written to since: {vault.uri(BACK)}: {segment} has {end + 12} bytes instead of {end}"
+    said = f"has been written to since: {vault.uri(BACK)}: {segment} has {end + 12} bytes instead of {end}"
     assert capfd.readouterr().err.count(said) == 2
 
 
@@ -335,7 +335,7 @@ def test_common_counterparts_end_where_histories_differ() -> None:
 @pytest.mark.parametrize(
     ("is_archive", "options", "what"),
     [
-        (True, ("--reader-group", "app"), "generation 1 has noted no position of a reader group app"),
+        (True, ("--reader-group", "app"), "generation 1 has recorded no position of a reader group app"),
         (False, ("--reader-group", "app"), "this store does not support reader groups"),
         (False, (), "no position is given"),
     ],

@@ -139,7 +139,7 @@ def test_other_options_than_those_of_the_unfinished_import_are_named(vault: Vaul
     for options in ((), ("--numbers", "map"), ("--offsets", "shift", "--dry-run"), ("--generation", "2")):
         told = restored(vault, *options, code=2).err
         assert "an unfinished import has other options: --offsets shift, --numbers map" in told
-        assert "To give it up, end its run, then delete the stream" in told
+        assert "To abandon it, stop its run, then delete the stream" in told
     vault.add(b"third")
     vault.export("chunks")
     assert restore(vault) == 2

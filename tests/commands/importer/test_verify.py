@@ -133,7 +133,7 @@ def test_wrong_bytes_of_an_earlier_run_are_found(vault: Vault, monkeypatch: pyte
         with pytest.raises(Failed, match="stopped for a test"):
             restore(vault)
     assert any(stopped.offsets.values())
-    with pytest.raises(Conflict, match="the target has other bytes than the source"):
+    with pytest.raises(Conflict, match="the target differs from the source"):
         restore(vault)
     monkeypatch.setattr(ImportRun, "check_unfinished", lambda *_: None)
     with pytest.raises(Failed, match="the restored bytes differ from the source's"):

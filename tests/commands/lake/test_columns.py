@@ -96,7 +96,7 @@ def test_value_that_no_widening_holds_has_a_reason_and_the_rest_its_columns(vaul
     hand_off(vault, OLD)
     add(vault, {"id": "text", "name": "b", "more": 1}, {"id": 3, "name": "c"})
     report = hand_off(vault, {"id": "string", "more": "int"})
-    assert any("id stays int, as no column becomes string" in warning for warning in report.warnings)
+    assert any("id stays int, as its type cannot become string" in warning for warning in report.warnings)
     assert rows(vault, "id", "name", "more", "_error")[1:] == [(None, "b", 1, "id: not a int"), (3, "c", None, None)]
     assert json.loads(rows(vault, "payload")[1][0])["id"] == "text"
 

@@ -86,8 +86,8 @@ def test_cat_writes_fields(vault: Vault, ran: Ran) -> None:
     assert found[3]["fields"] == dict(zip(FIELDS, values, strict=True))
     assert found[1]["text"] == "no record"
     assert set(found[1]["fields"].values()) == {None}
-    assert found[2]["error"] == "the registry's group has no encoding of this id"
-    assert "2 events could not be decoded as a whole; 'error' says why" in err
+    assert found[2]["error"] == "the registry's group has no encoding with this id"
+    assert "2 events could not be decoded completely; 'error' says why" in err
     assert "could not" not in lines(ran, vault, "--limit", "1")[1]
     whole = json.loads(ran("cat", vault.archive, "--decode", "registry", "--json", code=0)[0])
     assert whole["events"] == found
@@ -145,11 +145,11 @@ def test_spark_reads_the_fields_of_an_archive_and_then_of_the_stream(vault: Vaul
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"decode": "json"}, "'json' is no way to decode"),
-        ({"group": "orders"}, "the option needs another one"),
+        ({"decode": "json"}, "'json' is not a way to decode"),
+        ({"group": "orders"}, "the option requires another one"),
         ({"decode": "registry", "registry": "http://user:secret@host:1"}, "a login would be shown in Spark's plans"),
         ({"decode": "registry"}, "nothing says how the events are encoded"),
-        ({"decode": "registry", "streamPattern": ".*"}, "the streams of a pattern have one group"),
+        ({"decode": "registry", "streamPattern": ".*"}, "the streams of a pattern share one group"),
     ],
 )
 def test_options_of_spark_that_do_not_fit(vault: Vault, given: dict[str, str], said: str) -> None:
@@ -186,7 +186,7 @@ def test_spark_has_what_was_registered_later_when_the_query_is_started_again(
     vault.add(event(1, encoding=5) + b"\x06new")
     old, new = followed(running)
     assert (old["id"], old["_error"], "note" in old) == (0, None, False)
-    assert (new["id"], new["_error"]) == (None, "the registry's group has no encoding of this id")
+    assert (new["id"], new["_error"]) == (None, "the registry's group has no encoding with this id")
     assert [(row["id"], row["note"], row["_error"]) for row in followed(started())] == [
         (0, "none", None),
         (1, "new", None),

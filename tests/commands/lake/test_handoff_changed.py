@@ -95,7 +95,7 @@ def test_generations_that_expired_before_they_were_handed_off_are_a_conflict(vau
     more(vault, 4)
     more(vault, 5)
     expire(vault, 1)
-    with pytest.raises(Conflict, match="generation 5 expired before the table"):
+    with pytest.raises(Conflict, match="generation 5 expired before being written"):
         hand_off(vault)
     assert {key for key in contents(vault.root) if "table/" in key} == {key for key in before if "table/" in key}
     assert hand_off(vault, table="other").added == (6,)
@@ -218,7 +218,7 @@ def test_generations_that_expire_during_a_handoff_are_a_conflict(vault: Vault, m
     with pytest.raises(Conflict, match="generation 1 expired while it was being handed off"):
         hand_off(vault)
     assert table_of(vault).generations() == []
-    with pytest.raises(Conflict, match="generations 1 to 3 expired before the table"):
+    with pytest.raises(Conflict, match="generations 1 to 3 expired before being written"):
         hand_off(vault)
     assert hand_off(vault, table="other").added == (4,)
 

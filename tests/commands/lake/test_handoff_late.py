@@ -353,7 +353,7 @@ def remove(vault: Vault, *, again: bool = False) -> None:
         from_archive(vault)
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["removed", "made anew"])
+@pytest.mark.parametrize("again", [False, True], ids=["removed", "created again"])
 def test_late_handoff_of_a_table_that_was_removed_begins_none_with_a_part_of_the_archive(
     pauses: Pauses, *, again: bool
 ) -> None:

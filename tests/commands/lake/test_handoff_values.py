@@ -174,7 +174,7 @@ EMPTY = {"type": "fixed", "name": "Empty", "size": 0}
         ("csv", '{"id":"int","l":"struct<a:int>"}', "a value of CSV cannot be"),
         ("avro", avro(("d", {"type": "bytes", "logicalType": "decimal", "precision": 60})), "decimals of 60 digits"),
         ("avro", avro(("r", record())), "structs without members"),
-        ("avro", avro(), "not of a record with fields"),
+        ("avro", avro(), "does not describe a record with fields"),
         ("avro", avro(("r", record(("id", "int"), ("ID", "int")))), "differ only in case"),
         ("avro", avro(("r", record(("k" * 129, "int")))), "member's name"),
         ("avro", avro(("u", ["null"])), "union without a type"),

@@ -42,7 +42,7 @@ from testkit.small_archives import (
 from tests.commands.manifests.test_check_notes import sign_again
 
 RESTORED = StreamName("scope", "restored")
-WRONG = "the range has its digest, but the checksums of its blocks are not those of its bytes"
+WRONG = "the range matches its digest, but the checksums of its blocks do not match its bytes"
 
 
 @pytest.fixture(params=["", "zstd"], ids=["raw", "zstd"])
@@ -141,7 +141,7 @@ def test_check_that_reads_all_notes_those_of_an_older_archive(old: Vault) -> Non
     assert not check_archive(old.archive, subset=0.9, master="inline").damage
     assert noted_keys(old) == []
     report = read_all(old)
-    assert report.notes == ("the checksums of blocks were noted of generation 1, generation 2, generation 3",)
+    assert report.notes == ("the checksums of blocks were recorded for generation 1, generation 2, generation 3",)
     assert noted_keys(old) == [key_of(number) for number in (1, 2, 3)]
     archive = archive_of(old.root)
     for each in archive.history().generations:
@@ -195,7 +195,7 @@ def test_note_that_is_not_of_the_generation_is_damage_and_named(
     assert f"Delete {old.root}/{key_of(1)}" in caught.value.todo
     import_stream(old.archive, old.uri(RESTORED), master="inline")  # which compares digests
     replace_object(old.root, key_of(1), None)
-    assert read_all(old).notes == ("the checksums of blocks were noted of generation 1",)
+    assert read_all(old).notes == ("the checksums of blocks were recorded for generation 1",)
 
 
 def test_wrong_noted_ones_are_damage(old: Vault) -> None:
@@ -255,7 +255,7 @@ def test_late_notes_bring_no_deleted_archive_back(old: Vault, monkeypatch: pytes
 def test_two_checks_at_once_note_each_generation_once(old: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     others: list[CheckReport] = []
     assert late(old, monkeypatch, lambda: others.append(read_all(old))).ok
-    assert others[0].notes == ("the checksums of blocks were noted of generation 1, generation 2, generation 3",)
+    assert others[0].notes == ("the checksums of blocks were recorded for generation 1, generation 2, generation 3",)
     assert is_sound(old.root)
 
 
@@ -282,4 +282,4 @@ def test_login_that_may_not_write_them_gets_a_note(old: Vault, monkeypatch: pyte
     monkeypatch.setattr(ObstoreStore, "put", refused)
     report = read_all(old)
     assert (report.ok, report.marked) == (True, (1, 2, 3))
-    assert report.notes == (f"the checksums of blocks of generation 1 cannot be noted: access denied: {key_of(1)}",)
+    assert report.notes == (f"the checksums of blocks of generation 1 cannot be recorded: access denied: {key_of(1)}",)

@@ -78,7 +78,7 @@ def test_wrong_number_of_events_is_damage(tmp_path: Path, layout: LayoutName) ->
     report = check_archive(vault.archive, read_data=True, master="inline")
     (damage,) = report.damage
     counts = f"it has {first.events} events, and the index says {wrong.events}"
-    assert damage.what == f"the range has its digest, but {counts}"
+    assert damage.what == f"the range matches its digest, but {counts}"
     assert report.ranges_read == report.ranges == len(rows)
 
 

@@ -621,7 +621,7 @@ def test_commands_that_list_say_so(stopped: Vault, capfd: pytest.CaptureFixture[
         told = " ".join(capfd.readouterr().out.split())
         assert "being deleted" in told or "DELETION" in told or "deletion begun" in told, command
         if command[0] in {"timeline", "show"}:
-            assert f"says {says(stopped)}" in told, command
+            assert f"according to {says(stopped)}" in told, command
             assert "--yes" not in told, command
 
 
@@ -639,7 +639,7 @@ def test_nothing_is_added_and_nothing_is_lost(stopped: Vault, capfd: pytest.Capt
     for command in ADD:
         assert main(words(stopped, command)) == 4, command
         told = capfd.readouterr()
-        line = f"the archive is being deleted, says {says(stopped)}: {stopped.archive}. Archive the stream below an"
+        line = f"the archive is being deleted, according to {says(stopped)}: {stopped.archive}. Archive the"
         assert line in told.err, command
         assert "--yes" not in told.err, command
         assert len(told.err.splitlines()) == 1, command

@@ -101,7 +101,7 @@ def test_merged_generation_that_lacks_something_deletes_nothing(
     """Without the check, all before the first generation in force was deleted, without any rule."""
     whole = merger(vault).manifest(by_segment(rows_of(merger(vault))), tool="")
     publish(vault, *forge(whole, archive_of(vault.root).load(4)))
-    match = "the merged generation 4 does not have all of generation 1"
+    match = "the merged generation 4 does not contain all of generation 1"
     is_kept(vault, match, lambda: rotate_stream(vault.uri(), vault.root, **OPTIONS, **options))
 
 
@@ -110,7 +110,7 @@ def test_merged_generation_that_lacks_something_replaces_nothing(vault: Vault) -
     publish(vault, *gaps(whole, archive_of(vault.root).load(4)), marked=True)
     is_kept(
         vault,
-        "the merged generation 4 does not have all of generation 1",
+        "the merged generation 4 does not contain all of generation 1",
         lambda: delete_replaced(archive_of(vault.root)),
     )
 
@@ -125,7 +125,7 @@ def test_merged_generation_that_lacks_something_makes_no_strays(tmp_path: Path) 
     last = archive_of(vault.root).load(2)
     whole = merger(vault).manifest(by_segment(rows_of(merger(vault))), tool="")
     publish(vault, *gaps(whole, last))
-    match = "the merged generation 2 does not have all of generation 1"
+    match = "the merged generation 2 does not contain all of generation 1"
     is_kept(vault, match, lambda: check_archive(vault.archive, repair=True, master="inline"))
 
 
@@ -134,7 +134,7 @@ def test_merged_generation_that_says_it_is_older_does_not_expire(vault: Vault) -
     whole = merger(vault).manifest(by_segment(rows), tool="").model_copy(update={"created": OLD})
     publish(vault, whole, rows)
     vault.add(b"new")
-    match = "the merged generation 4 does not have all of generation 1"
+    match = "the merged generation 4 does not contain all of generation 1"
     is_kept(vault, match, lambda: rotate_stream(vault.uri(), vault.root, keep_for=86400.0, **OPTIONS))
 
 
@@ -164,7 +164,7 @@ def test_merged_generation_with_other_bytes_and_a_mark_replaces_nothing(
         "compact": lambda: compact_archive(vault.archive, master="inline"),
         "delete_replaced": lambda: delete_replaced(archive),
     }
-    is_kept(vault, "has other bytes than a generation that it replaced", verbs[verb])
+    is_kept(vault, "differs in bytes from a generation that it replaced", verbs[verb])
     assert (compare_joined, len(data)) in ran
 
 
@@ -172,9 +172,9 @@ def test_merged_generation_with_other_bytes_and_a_mark_replaces_nothing(
     ("layout", "joins", "wrong", "match"),
     [
         ("chunks", True, {"digest": "0" * 64}, "do not match the manifest"),
-        ("chunks", True, {"events": 2}, "has other events than a generation that it replaced"),
+        ("chunks", True, {"events": 2}, "differs in events from a generation that it replaced"),
         ("chunks", False, {"digest": "0" * 64}, "do not match the manifest"),
-        ("chunks", False, {"events": 2}, "has other events than a generation that it replaced"),
+        ("chunks", False, {"events": 2}, "differs in events from a generation that it replaced"),
         ("chunks", False, {"frames": (1,)}, "the object cannot be decompressed"),
         ("events", False, {"digest": "0" * 64}, "do not match the manifest"),
         ("events", True, {"digest": "0" * 64}, "do not match the manifest"),

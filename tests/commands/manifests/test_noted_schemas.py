@@ -143,6 +143,6 @@ def test_forged_notes_are_shown_by_the_fingerprint_and_by_the_mark(vault: Vault)
 
 def test_forged_notes_of_one_generation_stop_what_decodes(vault: Vault) -> None:
     alter(vault, 2, sealed=True)
-    with pytest.raises(Conflict, match="have noted different schemas: encoding 0 of group has two schemas"):
+    with pytest.raises(Conflict, match="have recorded different schemas: encoding 0 of group has two schemas"):
         decoded(vault.root)
-    assert "have noted different schemas" in " ".join(check_archive(vault.archive, master="inline").notes)
+    assert "have recorded different schemas" in " ".join(check_archive(vault.archive, master="inline").notes)

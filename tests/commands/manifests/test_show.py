@@ -420,7 +420,7 @@ def test_pointer_beyond_the_archive_is_refused(several: Vault) -> None:
     [
         *((text, "") for text in ("", "scope/stream", f"{NAME}/0.#epoch.0:0-7", f"{NAME}/0.#epoch.0:-1-9", "x:0-9")),
         (f"{NAME}/0:0-9", ""),
-        ("scope/other/0.#epoch.0:0-9", "the pointer is of another stream"),
+        ("scope/other/0.#epoch.0:0-9", "the pointer belongs to another stream"),
     ],
 )
 def test_invalid_pointer_is_wrong_usage(several: Vault, pointer: str, said: str) -> None:

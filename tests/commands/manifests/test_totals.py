@@ -149,7 +149,7 @@ def test_totals_that_are_impossible_are_a_problem(vault: Vault) -> None:
     rotate(vault, 2)
     forge(vault, 6, Totals())
     (found,) = list_archives(vault.root)
-    assert "generation 6 counts less than was there before generation 5" in found.problem
+    assert "generation 6 has lower totals than there were before generation 5" in found.problem
 
 
 def test_gaps_beyond_all_limits_end_no_listing(vault: Vault) -> None:

@@ -273,7 +273,7 @@ SAME = [
         "a scope for a stream",
         lambda w: ("copy", w.source, f"{w.source}/", *INLINE),
         2,
-        r"a scope as target needs a scope as source: .*",
+        r"a scope as the target requires a scope as the source: .*",
     ),
     Bad(
         "a login in the target's URI",
@@ -318,14 +318,14 @@ SOURCES = [
         },
         "source made again",
         4,
-        r"the source was deleted and created again.*(shop/orders|shop/standby)\. .*",
+        r"the source (was|has been) deleted and created again.*(shop/orders|shop/standby)\. .*",
         World.make_again,
     ),
     *cases(
         ["copy"],
         "source of a finished copy made again",
         4,
-        rf"the source was deleted and created again since it was copied: {STANDBY}\. .*",
+        rf"the source has been deleted and created again since it was copied: {STANDBY}\. .*",
         COPIED,
         World.make_again,
     ),
@@ -396,7 +396,7 @@ TARGETS = [
         REFUSING,
         "source and target written to",
         4,
-        r"the target has other bytes than the source, from offset \d+ on: "
+        r"the target differs from the source, from offset \d+ on: "
         rf"{STANDBY}/\d+\.#epoch\.\d+\. Something else wrote to it.*",
         lambda w: w.append(frame(b"foreign")),
         lambda w: w.add(event=b"not that"),
@@ -416,7 +416,7 @@ TARGETS = [
         ["copy"],
         "a finished copy that was written to",
         4,
-        rf"the copy was written to since: {STANDBY}: .*",
+        rf"the copy has been written to since: {STANDBY}: .*",
         COPIED,
         lambda w: w.add(TARGET),
     ),
@@ -441,7 +441,7 @@ TARGETS = [
 ]
 NO_REPLICA = rf"the stream is not a replica: {STANDBY}\. 'streamvault replicate' makes one\."
 OF_AN_ARCHIVE = r"--seal-source requires a replica of a stream; .*: file:///.*/orders\. Promote without --seal-source\."
-NOT_ENDED = rf"a promotion of the replica has not ended: {STANDBY}\. .*"
+NOT_ENDED = rf"a promotion of the replica has not finished: {STANDBY}\. .*"
 MAY_BE_WRITTEN_TO = (
     rf"the replica was promoted without sealing the stream, which may have been written to since: {ORDERS}\. "
     rf"Run 'streamvault promote {STANDBY}', .*"
@@ -507,7 +507,7 @@ PROMOTIONS = [
         ["promote --seal-source"],
         "a promotion without it unfinished",
         4,
-        rf"a promotion of the replica without sealing its source has not ended: {STANDBY}\. .*",
+        rf"a promotion of the replica without sealing its source has not finished: {STANDBY}\. .*",
         promotion_killed,
         lambda w: w.delete(SOURCE),
     ),

@@ -135,7 +135,7 @@ def test_a_group_of_the_name_stays_as_it_is(moving: Streams, groups: MemoryGroup
     (carried,) = carry(moving, verb)
     assert carried.outcome == "left out"
     assert carried.position == moved(at).to_json()
-    assert "has a reader group of that name, which stays as it is" in carried.reason
+    assert "already has a reader group of that name, which is left unchanged" in carried.reason
     assert groups.made[THERE.scope, "app"] == (theirs, StreamCut(THERE, {}))
 
 
@@ -273,7 +273,7 @@ def test_a_promotion_without_records_says_so(moving: Streams, groups: MemoryGrou
     moving.replicate()
     report = moving.promote(reader_groups=True)
     assert report.reader_groups == ()
-    assert "none are recorded" in report.warnings[0]
+    assert "none were recorded" in report.warnings[0]
 
 
 def test_a_promotion_without_the_option_reports_what_was_recorded(moving: Streams, groups: MemoryGroups) -> None:

@@ -62,7 +62,7 @@ def test_finished_copy_is_left_alone(streams: Streams, ran: Ran) -> None:
     streams.seal()
     shown = ran("copy", streams.source, streams.target).out
     assert "already copied" in shown
-    assert "100 bytes were written to the source since" in shown
+    assert "100 bytes have been written to the source since" in shown
     assert not streams.is_sealed()
 
 
@@ -138,7 +138,7 @@ def test_source_created_again_is_said(streams: Streams, monkeypatch: pytest.Monk
         streams.remake()
     else:
         at_block(monkeypatch, 1, streams.remake)
-    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
+    with pytest.raises(TargetTaken, match="the source has been deleted and created again since this copy was started"):
         copy_stream(streams.source, streams.target, master="inline")
 
 
@@ -151,7 +151,7 @@ def test_source_of_a_rebuilt_cluster_is_refused_while_the_copys_open_segments_ar
     with killed_at("scale", after=True):
         streams.copy(**options)
     streams.rebuild(*[b"new"] * 20, after=[b"newer"])
-    with pytest.raises(Conflict, match="the source was deleted and created again since this copy was started"):
+    with pytest.raises(Conflict, match="the source has been deleted and created again since this copy was started"):
         streams.copy(**options)
     assert streams.payloads(TARGET) == [b"old"] * 20
 
@@ -163,7 +163,9 @@ def test_source_of_a_rebuilt_cluster_is_found_before_the_copy_is_finished(
     streams.rebuild(*[b"old"] * 20, after=[b"older"])
     at_block(monkeypatch, 2, lambda: streams.rebuild(*[b"new"] * 20, after=[b"newer"]))
     for _ in range(2):  # to the second one, the target's last bytes are the source's
-        with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
+        with pytest.raises(
+            TargetTaken, match="the source has been deleted and created again since this copy was started"
+        ):
             copy_stream(streams.source, streams.target, master="inline", offsets=offsets)
     with streams.store as store:
         assert is_own(store.describe(TARGET).configuration)
@@ -188,7 +190,7 @@ def test_source_that_is_gone_at_the_end_is_compared_with_what_was_copied(
         streams.copy(offsets=offsets)
         assert set(streams.payloads(TARGET)) == {b"old", b"older"}
         return
-    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
+    with pytest.raises(TargetTaken, match="the source has been deleted and created again since this copy was started"):
         streams.copy(offsets=offsets)
     with streams.store as store:
         assert is_own(store.describe(TARGET).configuration)
@@ -202,7 +204,7 @@ def test_source_whose_head_is_before_the_beginning_of_its_shifted_copy_is_anothe
     with killed_at("update_stream"):
         streams.copy(offsets="shift")
     streams.rebuild(*[b"old"] * 20, after=[b"older", b"oldest"])  # the same bytes, and all are there
-    with pytest.raises(TargetTaken, match="the source was deleted and created again since this copy was started"):
+    with pytest.raises(TargetTaken, match="the source has been deleted and created again since this copy was started"):
         streams.copy(offsets="shift")
 
 
@@ -223,7 +225,7 @@ def test_foreign_bytes_in_an_unfinished_copy_are_found(
     _, end = streams.add_last(b"else", name=TARGET)
     if when == "after it":
         monkeypatch.setattr(ImportRun, "check_unfinished", lambda *_: None)
-    with pytest.raises(Conflict, match=f"the target has other bytes than the source, from offset {end + 8} on"):
+    with pytest.raises(Conflict, match=f"the target differs from the source, from offset {end + 8} on"):
         streams.copy()
 
 
@@ -360,7 +362,7 @@ def flip_before_end(streams: Streams, distance: int) -> tuple[SegmentId, int]:
 def test_other_bytes_in_a_finished_copy_are_found(streams: Streams) -> None:
     streams.copy()
     segment, offset = flip_before_end(streams, 1)
-    said = f"the copy was written to since.*{segment} has other bytes .* offset {offset}"
+    said = f"the copy has been written to since.*{segment} differs .* offset {offset}"
     with pytest.raises(TargetTaken, match=said):
         streams.copy()
 
@@ -381,7 +383,9 @@ def test_finished_copy_is_read_back(streams: Streams, monkeypatch: pytest.Monkey
     streams.truncate()
     gone = streams.copy(read_back=True)
     assert not gone.read_back
-    assert gone.warnings == (f"{first.bytes} bytes of the copy were not compared, as the source was truncated since",)
+    assert gone.warnings == (
+        f"{first.bytes} bytes of the copy were not compared, as the source has been truncated since",
+    )
 
 
 @pytest.mark.parametrize("offsets", ["keep", "shift"])
@@ -402,20 +406,20 @@ def test_copy_that_was_written_to_is_refused(streams: Streams, *, sealed: bool) 
     segment, end = streams.add_last(b"the user's", name=TARGET)
     if sealed:
         streams.seal()
-    said = f"the copy was written to since: .*{TARGET}: {segment} has {end + 18} bytes"
+    said = f"the copy has been written to since: .*{TARGET}: {segment} has {end + 18} bytes"
     for options in ({}, {"dry_run": True}):
         with pytest.raises(TargetTaken, match=said):
             streams.copy(**options)
     if not sealed:
         streams.add_last(b"x" * 50)
-        with pytest.raises(TargetTaken, match=f"{segment} has other bytes than the source from offset {end + 7} on"):
+        with pytest.raises(TargetTaken, match=f"{segment} differs from the source from offset {end + 7} on"):
             streams.copy()
 
 
 def test_copy_that_was_scaled_is_refused(streams: Streams) -> None:
     streams.copy()
     streams.scale(1, TARGET)
-    with pytest.raises(TargetTaken, match=rf"the copy was written to since: .*{TARGET}: 5 epochs instead of 4"):
+    with pytest.raises(TargetTaken, match=rf"the copy has been written to since: .*{TARGET}: 5 epochs instead of 4"):
         streams.copy()
 
 

@@ -337,7 +337,7 @@ def test_replica_with_less_than_its_ledger_says_is_not_promoted(streams: Streams
     streams.replicate()
     replica = ledger_of(streams)
     replica.note(ends={segment: end + 8 for segment, end in replica.newest.ends.items()})
-    with pytest.raises(Failed, match="fewer bytes than its ledger says"):
+    with pytest.raises(Failed, match="fewer bytes than its ledger records"):
         streams.promote()
 
 
@@ -375,9 +375,9 @@ def test_nothing_follows_a_promotion(streams: Streams) -> None:
         streams.promote()
     streams.truncate()
     streams.add(b"late")
-    with pytest.raises(TargetTaken, match="a promotion of the replica has not ended"):
+    with pytest.raises(TargetTaken, match="a promotion of the replica has not finished"):
         streams.replicate()
-    with pytest.raises(Conflict, match="without sealing its source has not ended"):
+    with pytest.raises(Conflict, match="without sealing its source has not finished"):
         streams.promote(seal_source=True)
     with pytest.raises(Conflict, match="promoted without sealing the stream"):
         streams.move()
@@ -434,7 +434,7 @@ def test_record_of_a_round_is_not_merged_with_that_of_another(streams: Streams) 
     for changes in ({"skipping": True}, {"taken": "2026-01-01T00:00:00+00:00"}, {"target": "7"}):
         late, other = ledger_of(streams), ledger_of(streams)
         other.note(**changes)
-        with pytest.raises(Conflict, match="another process brings the replica up to date"):
+        with pytest.raises(Conflict, match="another process is updating the replica"):
             late.note(taken=late.newest.taken, skipping=False)
         assert ledger_of(streams).newest == other.newest
     late, other = ledger_of(streams), ledger_of(streams)

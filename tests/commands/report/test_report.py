@@ -172,7 +172,7 @@ def test_errors_are_one_line(vault: Vault, tmp_path: Path, monkeypatch: pytest.M
     file = tmp_path / "a.html"
     with pytest.raises(Usage, match="nothing to write"):
         write_report(vault.archive)
-    with pytest.raises(Usage, match=r"^stream is of one archive"):
+    with pytest.raises(Usage, match=r"^stream applies to one archive"):
         write_report(vault.root, output=file, stream=vault.uri())
     assert re.fullmatch(
         r"streamvault: the file cannot be written .*\n",
@@ -316,7 +316,7 @@ def test_a_hung_object_store_fails_in_time(set_up: Vault, hung: int, monkeypatch
 
 def test_a_wrong_host_name_and_a_closed_port_are_told_apart() -> None:
     report = check_setup("pravega://no-such-host.invalid:9090/scope/stream", time_limit=PATIENT)
-    assert "there is no host of this name: no-such-host.invalid:9090" in told(report, "controller")
+    assert "there is no host with this name: no-such-host.invalid:9090" in told(report, "controller")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # and does not listen
         report = check_setup(f"pravega://127.0.0.1:{closed.getsockname()[1]}/scope/stream", time_limit=PATIENT)

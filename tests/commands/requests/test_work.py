@@ -267,7 +267,7 @@ def test_repeated_request_changes_nothing(tmp_path: Path, queue: str) -> None:
     report, finished, _ = work(queue)
     assert (report.done, report.failed, report.failed_exit_codes) == (0, 1, (4,)), "it was written to since"
     assert finished[0].error is not None
-    assert finished[0].error["what"] == "the stream has the archived segments, but was written to since"
+    assert finished[0].error["what"] == "the stream has the archived segments, but has been written to since"
 
 
 @pytest.mark.parametrize(

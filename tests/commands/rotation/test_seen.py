@@ -242,7 +242,7 @@ def test_generation_with_other_bytes_and_their_digests_keeps_the_stream(
     if marked:
         assert check_archive(vault.archive, read_data=True, master="inline").marked == (1,)
     vault.truncate(head)
-    is_kept(vault, r"generation 1 has other bytes than the stream; nothing was truncated: .*0\.#epoch\.0 bytes")
+    is_kept(vault, r"generation 1 differs from the stream; nothing was truncated: .*0\.#epoch\.0 bytes")
 
 
 def test_mark_does_not_let_a_stream_lose_what_was_swapped_since(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_what_another_export_has_left_is_compared(
     vault = made(tmp_path / "mine")
     left_unfinished(other(tmp_path / "other", vault.root) if forged else vault, monkeypatch)
     if forged:
-        is_kept(vault, "generation 1 has other bytes than the stream")
+        is_kept(vault, "generation 1 differs from the stream")
         return
     report = truncating(vault)
     assert (report.export.resumed, report.export.moved_bytes, report.truncated) == (True, 0, True)
@@ -299,7 +299,7 @@ def test_row_of_a_gap_that_the_stream_still_has_is_not_published(
     )
     objects_of(vault.root).delete([key])
     leave_row(archive.place, GenerationSpan.of(1), SEGMENT, row)
-    with pytest.raises(Damaged, match=r"generation 1 calls bytes 0 to 4540 .* It is given up: run the same"):
+    with pytest.raises(Damaged, match=r"generation 1 calls bytes 0 to 4540 .* is now abandoned. Run the same"):
         export(vault)
     report = truncating(vault)
     assert (report.export.gaps, report.truncated) == ((), True)
@@ -320,7 +320,7 @@ def test_row_that_another_run_has_left_meanwhile_is_compared(tmp_path: Path, mon
         return real(place, span, segment, row, attempt=attempt)
 
     monkeypatch.setattr(run, "leave_row", late)
-    is_kept(vault, "generation 1 has other bytes than the stream")
+    is_kept(vault, "generation 1 differs from the stream")
 
 
 def test_range_that_was_archived_but_not_read_back_by_this_run_is_read(

@@ -156,11 +156,11 @@ def test_head_beyond_the_archive_is_not_passed_over(tmp_path: Path) -> None:
         if vault is mine:
             mine.add(b"lost", b"more")
         vault.truncate(26 if vault is other else 24)
-        with pytest.raises(Conflict, match=r"nothing of the stream can be compared.*same_stream=True") as caught:
+        with pytest.raises(Conflict, match=r"nothing in the stream can be compared.*same_stream=True") as caught:
             export(vault)
         assert caught.value.exit_code == 4
         assert archive_of(mine.root).generations() == [1]
-    with pytest.raises(Conflict, match="nothing of the stream can be compared"):
+    with pytest.raises(Conflict, match="nothing in the stream can be compared"):
         export_stream(mine.uri(), mine.root, master="inline", dry_run=True)
     assert export(mine, same_stream=True) == 2
     assert archive_of(mine.root).manifest().gaps
@@ -272,7 +272,7 @@ def test_segment_whose_end_is_a_gap_is_not_truncated(tmp_path: Path, monkeypatch
     again = Vault(tmp_path / "again", vault.root)
     import_stream(vault.archive, again.uri(), master="inline")
     assert again.described.tail.offsets == vault.described.tail.offsets
-    is_refused(again, "nothing of the stream can be compared")
+    is_refused(again, "nothing in the stream can be compared")
     monkeypatch.setattr("streamvault.exporter.plan.check_continues", lambda *_, **__: None)
     is_refused(again, "no longer has the bytes")
 

@@ -199,7 +199,7 @@ def test_stream_that_is_archived_and_truncated_meanwhile_is_no_problem(
     def late(stream: OpenStream, newest: Manifest | None, *described: StreamDescription) -> int:
         if newest is not None and newest.generation == 1:
             export_stream(scopes.uri("shop/a"), scopes.root, master="inline")
-            raise Failed("what follows the newest generation is truncated in the stream")
+            raise Failed("what follows the newest generation has been truncated in the stream")
         return unarchived_bytes(stream, newest, *described)
 
     monkeypatch.setattr(scope_looking, "unarchived_bytes", late)

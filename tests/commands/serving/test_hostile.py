@@ -90,7 +90,7 @@ def test_a_command_that_is_not_served_is_answered(served: Served, payload: bytes
         found, size = HEADER.unpack(client.recv(HEADER.size, socket.MSG_WAITALL))
         answer = decode(found, client.recv(size, socket.MSG_WAITALL))
     assert isinstance(answer, wire.OperationUnsupported)
-    assert (answer.request_id, answer.trace) == (request_id, "this is an archive, which is read only")
+    assert (answer.request_id, answer.trace) == (request_id, "this is an archive, which is read-only")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_command_that_is_not_served_is_answered(served: Served, payload: bytes
         ("SILENT_SECONDS", 0.05, [b""], "it was silent for"),
         ("SILENT_SECONDS", 0.2, [encode(wire.ReadSegment(SEGMENT, 0, 9, "", 1))], "it was silent for"),  # answered
         ("SLOW_SECONDS", 0.05, [HEADER.pack(wire.ReadSegment.code, 99)], "it stopped within a frame"),
-        ("SLOW_SECONDS", 0.05, [encode(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 1)) * 100], "it took nothing for"),
+        ("SLOW_SECONDS", 0.05, [encode(wire.ReadSegment(SEGMENT, 0, 1 << 20, "", 1)) * 100], "it accepted no data for"),
         ("asked", 0, [HEADER.pack(wire.AppendBlock.code, 100_000)], "others are sending too much"),
     ],
 )

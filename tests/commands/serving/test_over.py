@@ -445,7 +445,7 @@ def test_options_that_are_not_for_a_live_stream(begun: Site, option: dict[str, A
     if "login" in option:
         option = {"login": tmp_path / "login"}
         option["login"].write_text("user:password")
-    with pytest.raises(Usage, match="over does not go with"):
+    with pytest.raises(Usage, match="over cannot be used with"):
         serve_archives([begun.archive], over=begun.stream, listen="0", **option)
 
 

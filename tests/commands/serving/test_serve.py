@@ -242,7 +242,7 @@ def test_writes_are_refused_and_nothing_says_that_the_stream_is_sealed(small: Va
         store, described = served.store, served.store.describe(NAME)
         with closing(store.appender(NAME, SEGMENT)) as appender:
             appender.append(b"\0" * 8)
-            with pytest.raises(RequestFailed, match="which is read only") as caught:
+            with pytest.raises(RequestFailed, match="which is read-only") as caught:
                 appender.flush()
         assert "sealed" not in str(caught.value)
         for change in (
@@ -251,7 +251,7 @@ def test_writes_are_refused_and_nothing_says_that_the_stream_is_sealed(small: Va
             lambda: store.scale(NAME, [SEGMENT], [KeyRange(0.0, 0.5), KeyRange(0.5, 1.0)]),
             lambda: store.transactions().begin(NAME, 10),
         ):
-            with pytest.raises(AccessDenied, match=r"\(this is an archive, which is read only\)"):
+            with pytest.raises(AccessDenied, match=r"\(this is an archive, which is read-only\)"):
                 change()
         with pytest.raises(RequestFailed, match="does not support TruncateSegment"):
             store.truncate_segment(NAME, SEGMENT, 1)
@@ -270,7 +270,7 @@ def test_a_writer_of_events_is_told_that_there_are_no_successors(small: Vault) -
         connection.send(encode(wire.AppendBlockEnd(SEGMENT_WRITER, 12, b"", 1, 1, 2)))
         answer = connection.receive()
         assert isinstance(answer, wire.NoSuchSegment)
-        assert (answer.request_id, answer.trace) == (2, "this is an archive, which is read only")
+        assert (answer.request_id, answer.trace) == (2, "this is an archive, which is read-only")
 
 
 def test_reader_groups_are_created_and_have_a_position(small: Vault) -> None:

@@ -189,7 +189,7 @@ def test_a_store_that_fails_closes_the_connection_and_nothing_is_acknowledged(
 
 def test_a_root_that_does_not_do_is_one_line(vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for state in (vault.root, vault.archive, f"{vault.archive}/readers"):
-        with pytest.raises(Usage, match="need a root of their own"):
+        with pytest.raises(Usage, match="require a separate root"):
             serve_archives([vault.archive], listen="0", state=state, lasting=0.01)
     with pytest.raises(NoSuchBucket):
         serve_archives([vault.archive], listen="0", state=str(tmp_path / "none" / "none"), lasting=0.01)

@@ -64,7 +64,7 @@ def test_what_exists_keeps_its_mode(tmp_path: Path) -> None:
 @pytest.mark.parametrize("given", ["rwx", "0640", "07777777", "750x", "0o750"])
 def test_what_is_no_mode_is_a_usage_error(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMVAULT_MODE", given)
-    with pytest.raises(Usage, match="is not a mode"):
+    with pytest.raises(Usage, match="is not a valid mode"):
         os.close(make_file(tmp_path / "file"))
 
 

@@ -163,7 +163,7 @@ def test_copy_of_a_source_that_is_merged_meanwhile_ends_before_that() -> None:
             )
         elif is_begun and not is_finished:
             assert report.warnings[0].startswith(
-                "the source was scaled since the copy was started, and 33 bytes do not"
+                "the source has been scaled since the copy was started, and 33 bytes do not"
             )
             assert report.warnings[0].endswith("copy again with --key, or with --segments 1")
             assert (report.segments, report.tail) == (4, tail.to_json())
@@ -185,7 +185,7 @@ def test_nothing_that_fits_says_what_to_do() -> None:
     world.store.truncate(world.store.describe(SOURCE).tail)
     append(world, SOURCE, SegmentId(1, 4), frame(b"late"))
     assert not any(contents(world.store, TARGET).values())
-    with pytest.raises(Conflict, match=r"12 bytes do not fit.* begin again with --key, or with --segments 1\."):
+    with pytest.raises(Conflict, match=r"12 bytes do not fit.* start over with --key, or with --segments 1\."):
         world.copy("", None)
     world.store.delete(TARGET)
     assert world.copy("", 1).bytes == 12
@@ -257,7 +257,7 @@ def test_another_process_at_any_call_changes_nothing_in_the_end() -> None:
             assert contents(world.store, TARGET) == expected
     assert said == {
         "a transaction does not hold the data written to it (did its lease expire before the commit?)",
-        "another process copies into this stream",
+        "another process is copying into this stream",
         "another process has finished the copy, or another stream has its name now",
         "the unfinished copy was changed by another process",
     }
@@ -296,7 +296,9 @@ def test_batch_whose_lease_runs_out_before_the_commit_is_copied_again() -> None:
             world.now += 1000
 
     store = MemoryStreams(world.cluster, URI, gate, lambda: world.now)
-    with pytest.raises(Failed, match=r"a batch was not committed: its transaction is aborted: .*Run it again\."):
+    with pytest.raises(
+        Failed, match=r"a batch was not committed: its transaction is aborted: .*Run the same command again\."
+    ):
         EventCopying(opened(store, SOURCE), opened(store, TARGET), "/key", 3).run(Progress())
     assert world.copy().resumed
     assert is_equal(world)
@@ -411,7 +413,7 @@ def test_source_that_is_truncated_while_it_is_read() -> None:
     world = make(scales=0, events=200)
     tail = world.store.describe(SOURCE).tail
     world.at, world.before = 45, lambda: world.store.truncate(tail)
-    with pytest.raises(SourceTruncated, match=r"was truncated while it was read.*Run it again"):
+    with pytest.raises(SourceTruncated, match=r"was truncated while it was read.*Run the same command again"):
         world.copy()
     world.at = -1
     assert world.copy().truncated

@@ -182,7 +182,7 @@ def test_a_schema_is_what_protoc_or_confluents_registry_gives(tmp_path: Path) ->
 
 @pytest.mark.parametrize("schema", ["", "{}", 'syntax = "proto3";', "AAAA", "CgA=", "é", '{"schema": 5}', "[]"])
 def test_what_is_no_schema_is_rejected(schema: str) -> None:
-    with pytest.raises(Usage, match=r"not a descriptor of Protobuf|has no message"):
+    with pytest.raises(Usage, match=r"not a Protobuf descriptor|has no message"):
         declared_schema(schema, None)
 
 

@@ -130,7 +130,7 @@ def test_events_are_read_by_their_encodings_in_their_order() -> None:
     assert rows[:3] == [new, {"id": 5, **old}, new]
     assert rows[4] == {"id": 6, **old}
     reasons = [row["_error"] for row in rows]
-    assert reasons[3] == reasons[5] == reasons[6] == "the registry's group has no encoding of this id"
+    assert reasons[3] == reasons[5] == reasons[6] == "the registry's group has no encoding with this id"
     assert reasons[7] == "an unknown codec: lzma"
     assert reasons[8].startswith("not compressed as its encoding says: it is cut off")
     assert "suspiciously large" in reasons[9]
@@ -563,9 +563,9 @@ def test_schemas_without_columns_are_refused(schema: SchemaEntry) -> None:
 
 BROKEN = (
     ("Avro", b"{", "not an Avro schema: "),
-    ("Avro", b'"int"', "the Avro schema is not of a record with fields: "),
+    ("Avro", b'"int"', "the Avro schema does not describe a record with fields: "),
     ("Protobuf", b"\xff", "not a Protobuf schema: "),
-    ("Json", b"[]", "the JSON Schema is not of objects with properties: "),
+    ("Json", b"[]", "the JSON Schema does not describe objects with properties: "),
     ("Custom", b"", "a format that is not decoded: "),
 )
 
@@ -690,15 +690,15 @@ def test_a_run_asks_for_each_encoding_once() -> None:
         (http(b"", "401 Unauthorized"), "the registry answers 401 Unauthorized"),
         (http(b"", "503 Busy"), "the registry answers 503 Busy"),
         (http(b"", "302 Found", "Location: http://127.0.0.1:1/\r\n"), "the registry answers 302 Found"),
-        (http(b"{"), "an answer of the registry makes no sense"),
-        (http(b"[" * 100_000), "an answer of the registry makes no sense"),
-        (http(b"[]"), "an answer of the registry makes no sense"),
-        (http(b'{"schemas": [7]}'), "an answer of the registry makes no sense"),
-        (http(json.dumps({**LISTED, "schemaInfo": 7}).encode()), "an answer of the registry makes no sense"),
-        (http(json.dumps(LISTED).replace(DATA, "!").encode()), "an answer of the registry makes no sense"),
-        (b"no HTTP\r\n\r\n", "an answer of the registry makes no sense"),
-        (http(b"{}")[:-1], "an answer of the registry makes no sense"),
-        (http(b" " * (16 << 20) + b" {}"), "an answer of the registry does not end"),
+        (http(b"{"), "the registry's answer makes no sense"),
+        (http(b"[" * 100_000), "the registry's answer makes no sense"),
+        (http(b"[]"), "the registry's answer makes no sense"),
+        (http(b'{"schemas": [7]}'), "the registry's answer makes no sense"),
+        (http(json.dumps({**LISTED, "schemaInfo": 7}).encode()), "the registry's answer makes no sense"),
+        (http(json.dumps(LISTED).replace(DATA, "!").encode()), "the registry's answer makes no sense"),
+        (b"no HTTP\r\n\r\n", "the registry's answer makes no sense"),
+        (http(b"{}")[:-1], "the registry's answer makes no sense"),
+        (http(b" " * (16 << 20) + b" {}"), "the registry's answer does not end"),
         (http(json.dumps(LISTED).encode()), "the group has more than 20 encodings"),
         (b"", "the registry does not answer"),
     ],
@@ -716,7 +716,7 @@ def test_registry_that_is_not_there_says_what_to_do() -> None:
     with pytest.raises(RegistryFailed) as failed:
         RegistryGroup(url, "group").noted()
     said = "the registry does not answer (Connection refused): "
-    assert str(failed.value) == f"{said}{url}. See that it is running, and that the URL is right."
+    assert str(failed.value) == f"{said}{url}. Check that it is running, and that the URL is right."
     with Registry(http(b"", "404 Not Found")) as server, pytest.raises(Conflict, match=r"404 Not Found .* without /v1"):
         RegistryGroup(f"{server.url}/v1", "group").ask("", "POST", {})
 
@@ -736,7 +736,7 @@ def test_group_without_a_registry_is_a_warning(tmp_path: Path) -> None:
 
 def test_schemas_that_are_too_large_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamvault.manifests.manifest.MAX_GROUP_BYTES", 3)
-    with Group(1) as server, pytest.raises(RegistryFailed, match=r"the group cannot be noted: .* more than 3 bytes"):
+    with Group(1) as server, pytest.raises(RegistryFailed, match=r"the group cannot be recorded: .* more than 3 bytes"):
         RegistryGroup(server.url, "group").noted()
 
 
@@ -842,7 +842,7 @@ def test_a_handoff_asks_for_each_encoding_once(tmp_path: Path) -> None:
         export(vault)
     with pytest.raises(RegistryFailed, match="the registry does not answer") as caught:
         write_table(f"{vault.root}/{archive_of(vault.root).stream}", **options)
-    assert "Without its URL, what the archive has noted is used." in caught.value.todo
+    assert "Without its URL, what the archive has recorded is used." in caught.value.todo
     del options["registry"]
     assert write_table(f"{vault.root}/{archive_of(vault.root).stream}", **options).undecoded == 0
 

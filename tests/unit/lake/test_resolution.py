@@ -68,13 +68,13 @@ def test_value_is_the_readers(written: Any, reader: Any, payload: bytes, value: 
 @pytest.mark.parametrize(
     ("written", "reader", "payload", "reason"),
     [
-        pytest.param(LETTERS, ONLY_A, b"\x02", "f: B is no symbol of the newest schema", id="symbol"),
+        pytest.param(LETTERS, ONLY_A, b"\x02", "f: B is not a symbol of the newest schema", id="symbol"),
         pytest.param(LETTERS, {**LETTERS, "name": "Other"}, b"\x00", "f: Letter is not Other", id="name"),
         pytest.param(SIZED, {**SIZED, "size": 2}, b"a", "f: Sized has another size", id="size"),
         pytest.param("string", "int", b"\x021", "f: string does not become int", id="type"),
         pytest.param("string", NUMBERS, b"\x021", "f: string does not become array", id="nested"),
         pytest.param(["null", "int"], "int", b"\x00", "f: null does not become int", id="null"),
-        pytest.param("string", ["null", "int", "long"], b"\x021", "f: string is no branch of null, int, long"),
+        pytest.param("string", ["null", "int", "long"], b"\x021", "f: string is not a branch of null, int, long"),
         pytest.param(ONLY_X, PAIR, b"\x02", "f: the event has no y, which has no default", id="inside"),
     ],
 )  # fmt: skip

@@ -147,7 +147,7 @@ def test_library_that_ends_its_process_is_damage(vault: Vault, monkeypatch: pyte
     monkeypatch.setattr(isolated, "_take", lambda: started.append(take()) or started[-1])
     with monkeypatch.context() as patch:
         patch.setattr(table_reader.ObjectFile, "read", fatal)
-        with pytest.raises(Damaged, match="ended its process over it"):
+        with pytest.raises(Damaged, match="crashed the Parquet library's process"):
             read(vault, row, row.start, row.end)
     assert read(vault, row, row.start, row.end) == whole
     assert started[0].pid != started[-1].pid

@@ -130,7 +130,7 @@ def test_ledger_of_a_refused_append_is_deleted_with_its_stream(vault: Vault) -> 
         ledgers = [Ledger(store, stream_beside(about, APPEND_LEDGER, "what"), about) for about in (NAME, GONE)]
         for ledger in ledgers:
             ledger.newest()
-    assert kept(sweep(vault)) == {ledgers[0].name.stream: f"it is about {NAME}, which is still there"}
+    assert kept(sweep(vault)) == {ledgers[0].name.stream: f"it belongs to {NAME}, which still exists"}
     assert names(vault) == sorted([NAME, ledgers[0].name])
 
 
@@ -295,7 +295,7 @@ class TestTargets:
     def test_target_whose_archive_is_being_deleted_stays(self, vault: Vault) -> None:
         killed_import(vault)
         archive_of(vault.root).decide(lambda now: now.decision.delete("begun"), deleting=True)
-        assert "(the archive is being deleted, says decision 1 of" in kept(sweep(vault))[TARGET.stream]
+        assert "(the archive is being deleted, according to decision 1 of" in kept(sweep(vault))[TARGET.stream]
         assert TARGET in names(vault)
 
     def test_target_whose_archive_is_another_one_now_stays(self, vault: Vault, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ class TestTargets:
 
     @pytest.mark.parametrize(
         ("place", "reason"),
-        [(0, "the segment has 12 bytes, but the source only 0"), (1, "the target has other bytes than the source")],
+        [(0, "the segment has 12 bytes, but the source only 0"), (1, "the target differs from the source")],
         ids=["what has expired", "filler"],
     )
     def test_target_with_foreign_events_instead_of_its_own_stays(self, vault: Vault, place: int, reason: str) -> None:
@@ -362,7 +362,7 @@ class TestTargets:
         with vault.store as store:
             store.create_stream(GONE, store.describe(TARGET).configuration)
         append(vault, GONE)
-        assert kept(sweep(vault)) == {GONE.stream: "nothing shows from which archive it is restored"}
+        assert kept(sweep(vault)) == {GONE.stream: "nothing shows from which archive it was restored"}
 
     def test_target_that_is_finished_meanwhile_stays(self, vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
         """The sweep is paused right before its fence while another run takes the lease over and finishes."""
@@ -468,7 +468,7 @@ class TestLeasesAndLedgers:
         first = first_segment_id(vault.described)
         also = {TARGET_LEDGER: (), SOURCE_SEAL: (first,), SPARK_LEDGER: ("app",), APPEND_LEDGER: (first, "uri")}[prefix]
         ledger = a_ledger(vault, prefix, NAME, *also, record={"app": "app", "sealing": True, "stage": "committed"})
-        assert kept(sweep(vault)) == {ledger.name.stream: f"it is about {NAME}, which is still there"}
+        assert kept(sweep(vault)) == {ledger.name.stream: f"it belongs to {NAME}, which still exists"}
         with vault.store as store:
             store.delete(NAME)
         assert kept(sweep(vault)) == {}
@@ -480,7 +480,7 @@ class TestLeasesAndLedgers:
         with vault.store as store:
             store.create_stream(long, StreamConfiguration())
         ledger = a_ledger(vault, prefix, long, "0.#epoch.0", "uri", record={"stage": "committed"})
-        assert kept(sweep(vault)) == {ledger.name.stream: "nothing shows which stream it is about"}
+        assert kept(sweep(vault)) == {ledger.name.stream: "nothing shows which stream it belongs to"}
 
     def test_ledger_of_who_sealed_an_earlier_stream_is_deleted(self, vault: Vault) -> None:
         a_ledger(vault, SOURCE_SEAL, NAME, "77.#epoch.0")
@@ -524,7 +524,7 @@ class TestLeasesAndLedgers:
             two = stream_beside(GONE, SPARK_LEDGER, "app")
             store.create_stream(two, StreamConfiguration(tags=(OWN,)))
         assert kept(sweep(vault)) == dict.fromkeys(
-            (one.name.stream, two.stream), "nothing shows which stream it is about"
+            (one.name.stream, two.stream), "nothing shows which stream it belongs to"
         )
 
     def test_ledger_of_a_spark_write(self, vault: Vault) -> None:
@@ -554,7 +554,7 @@ class TestAge:
         name, now = dead_lease(vault, GONE), time.time()
         monkeypatch.setattr(notes.time, "time", lambda: now)
         assert kept(sweep(vault, 60.0)) == {
-            name.stream: "another sweep may delete it, in 1m or later, if it does not change"
+            name.stream: "another sweep may delete it in 1m or later, unless it changes"
         }
         now += 59.0
         assert name.stream in kept(sweep(vault, 60.0))
@@ -590,7 +590,7 @@ def test_command(vault: Vault, capfd: pytest.CaptureFixture[str], monkeypatch: p
     scope = f"local://{vault.folder}/streams/{NAME.scope}/"
     name = dead_lease(vault, GONE)
     assert main(["sweep", scope]) == 0
-    assert f"kept {scope}{name.stream}: another sweep may delete it, in 1h" in capfd.readouterr().out
+    assert f"kept {scope}{name.stream}: another sweep may delete it in 1h" in capfd.readouterr().out
     assert main(["sweep", scope, "--older-than", "0s", "--dry-run"]) == 0
     assert capfd.readouterr().out.splitlines() == [
         f"would remove {scope}{name.stream} (lease)",

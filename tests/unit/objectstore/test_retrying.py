@@ -226,10 +226,10 @@ def test_requests_and_bytes_are_counted() -> None:
 
 
 def test_a_host_that_does_not_exist_is_told_at_once_unless_it_has_answered(failing: Failing) -> None:
-    nobody = NoSuchHost("there is no host of this name", where="s3://bucket")
+    nobody = NoSuchHost("there is no host with this name", where="s3://bucket")
     failing.before = [nobody]
     store = RetryingStore(failing)
-    with pytest.raises(NoSuchHost, match="no host of this name"):
+    with pytest.raises(NoSuchHost, match="no host with this name"):
         store.folders("")
     assert failing.attempts == 1
     store.folders("")

@@ -173,8 +173,8 @@ def test_server_that_keeps_breaking_off_is_unavailable(server: Server) -> None:
     [
         (respond(span=lambda low, _: (low, END - 1), size=END - 1), WrongSize, f"too short for bytes 0 to {END}"),
         (status("416 Range Not Satisfiable", "InvalidRange"), WrongSize, f"too short for bytes 0 to {END}"),
-        (respond(span=lambda low, high: (low + 1, high)), ObjectStoreError, "other bytes than those asked for"),
-        (respond(span=lambda low, high: (low, high - 1)), ObjectStoreError, "other bytes than those asked for"),
+        (respond(span=lambda low, high: (low + 1, high)), ObjectStoreError, "other bytes than those requested"),
+        (respond(span=lambda low, high: (low, high - 1)), ObjectStoreError, "other bytes than those requested"),
         (status("404 Not Found", "NoSuchKey"), NoSuchObject, "no such object"),
     ],
     ids=["short", "shorter", "later bytes", "fewer bytes", "missing"],

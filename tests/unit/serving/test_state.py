@@ -259,7 +259,7 @@ def test_a_damaged_state_is_an_error_that_names_it(kind: str, body: bytes) -> No
     store.put(f"{NAME}/{kind}", body)
     groups = Groups(store)
     for _ in range(2):
-        with pytest.raises(Damaged, match="no state of a reader group that this version reads"):
+        with pytest.raises(Damaged, match="not a state of a reader group that this version can read"):
             groups.find(NAME)
 
 

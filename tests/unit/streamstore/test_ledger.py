@@ -54,7 +54,7 @@ def test_only_the_ledger_that_was_read_is_deleted(store: LocalStore) -> None:
     assert other.newest() == {"n": 2}
     other.delete()
     assert not store.exists(NAME)
-    with pytest.raises(LedgerConflict, match="another process writes to the ledger"):
+    with pytest.raises(LedgerConflict, match="another process is writing to the ledger"):
         other.record({"n": 4})
 
 

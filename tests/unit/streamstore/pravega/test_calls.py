@@ -145,7 +145,7 @@ def test_wrong_host_name_is_reported_at_once_unless_it_was_right_before() -> Non
     lost = "errors resolving nowhere:9090: [address lookup failed for nowhere:9090: Domain name not found]"
     controller = Failing(2, grpc.StatusCode.UNAVAILABLE, lost)
     with served(controller, timeout=30) as calls:
-        with pytest.raises(StreamStoreUnavailable, match=r"no host of this name: 127.0.0.1:[0-9]+\. Check the name"):
+        with pytest.raises(StreamStoreUnavailable, match=r"no host with this name: 127.0.0.1:[0-9]+\. Check the name"):
             calls.call("createScope", SCOPE)
         assert controller.asked == 1
         controller.failures = 0

@@ -357,7 +357,8 @@ def test_too_great_a_lag_fails_the_task_without_a_retry(end: Callable[[int, dict
     with pytest.raises(AirflowFailException) as raised:
         ReplicateStreamOperator(task_id="t", **OF_TWO, most_lag="1m").execute(context(attempt))
     assert str(raised.value) == (
-        f"the lag of {B} is 1 min 02 s, above most_lag (1m). It has what {ARCHIVE} had at 2026-01-31T18:00:00+00:00."
+        f"the lag of {B} is 1 min 02 s, above most_lag (1m). The replica has what {ARCHIVE} had at "
+        "2026-01-31T18:00:00+00:00."
     )
     assert attempt.pushed == {"report": lagging()}
 

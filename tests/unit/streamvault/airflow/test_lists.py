@@ -302,7 +302,7 @@ def test_invalid_option_is_refused(kind: type[StreamList], options: dict[str, An
             "a/a-None-1: its archive a/a-None-1 is listed twice",
         ),
         (Rotations, {"root": "s3://vault", "streams": ["a/b", "a/b*"]}, r"streams\.1: nothing matches a/b\*"),
-        (Rotations, {"root": "s3://vault", "streams": ["a*/b"]}, r"only the stream's name may have a '\*'"),
+        (Rotations, {"root": "s3://vault", "streams": ["a*/b"]}, r"only the stream's name may contain a '\*'"),
         (Replications, ["a/b"], "a/b: source and replica are the same stream. Give target_conn_id, or another name"),
         (Replications, [{"scope": "a", "target_conn_id": PravegaHook.default_conn_name}], "are the same stream"),
         (Replications, [{"source": "local:///f/a/b", "stream": "local:///f/a/b"}], "are the same stream"),

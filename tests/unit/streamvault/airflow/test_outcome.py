@@ -54,7 +54,7 @@ def test_exit_code_decides_whether_airflow_retries(code: int, again: bool) -> No
         (Conflict("another archive"), False),
         (Overtaken("generations were merged"), True),
         (LeaseHeld("another import is alive"), True),
-        (StoreBusy("another process writes"), True),
+        (StoreBusy("another process is writing"), True),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Problem) else "",
 )

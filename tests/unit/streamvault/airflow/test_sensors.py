@@ -139,7 +139,10 @@ def test_sensor_waits_for_bytes_after_a_cut(vault: Vault) -> None:
     ("sensor", "said"),
     [
         (GenerationSensor(task_id="t", archive="vault"), "not a root URI"),
-        (GenerationSensor(task_id="t", archive="file:///v/a/b", after="one"), "after: 'one' is not the number of"),
+        (
+            GenerationSensor(task_id="t", archive="file:///v/a/b", after="one"),
+            "after: 'one' is not a generation number",
+        ),
         (GenerationSensor(task_id="t", archive="file:///v/a/b", since="noon"), "since is not a time"),
         (StreamBytesSensor(task_id="t", stream="local:///nowhere/a/b"), "no such|does not exist"),
         (StreamBytesSensor(task_id="t", stream="local:///a/b/c", min_bytes="lots"), "'lots' is not a size"),

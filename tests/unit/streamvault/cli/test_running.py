@@ -246,7 +246,7 @@ def test_what_is_logged(
 
 def test_quiet_and_verbose_exclude_each_other(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["ls", "file:///", "-q", "-v"]) == 2
-    assert "exclude each other" in capfd.readouterr().err
+    assert "are mutually exclusive" in capfd.readouterr().err
     assert main(["ls", "file:///", "--progress-every", "often"]) == 2
     assert "'often' is not a duration" in capfd.readouterr().err
 

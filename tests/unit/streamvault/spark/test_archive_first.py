@@ -134,7 +134,7 @@ def test_other_stream_of_the_same_name_is_refused(vault: Vault) -> None:
     for begin in (lambda: follow(vault), query.follow):
         with pytest.raises(Conflict, match="not the one that was archived") as refused:
             begin()
-        assert "Give the archive of this very stream" in str(refused.value)
+        assert "Give the archive of this stream" in str(refused.value)
     assert query.batches == []
 
 

@@ -54,7 +54,10 @@ from tests.spark_reads import events_in, read, schema_of, text
         ({"path": "s3://bucket/s/t", "to": "earliest"}, "earliest leaves nothing to read"),
         ({"path": "s3://bucket/s/t", "layout": "events"}, "unknown option"),
         ({"path": "s3://bucket/s/t", "minPartitions": "9"}, "Call repartition on what was read"),
-        ({"path": "s3://bucket/s/t", "from": "earliest", "startingTimestamp": "1"}, "the option excludes from"),
+        (
+            {"path": "s3://bucket/s/t", "from": "earliest", "startingTimestamp": "1"},
+            "the option cannot be used with from",
+        ),
         ({"path": "s3://bucket/s/t", "startingTimestamp": "9" * 20}, "is not valid: option startingTimestamp"),
         ({"path": "s3://bucket/s/t", "startingTimestamp": "noon"}, "option startingTimestamp of format streamvault is"),
     ],

@@ -193,7 +193,7 @@ def test_concurrent_runs_of_one_query_are_a_conflict(place: Place) -> None:
     transactions = [place.transactions.begin(TARGET, 30) for _ in range(2)]
     assert first.newest_of("query") is second.newest_of("query") is None
     first.record(first.prepared(0, "query", transactions[0]), None)
-    with pytest.raises(Conflict, match="another process writes with the same txnAppId"):
+    with pytest.raises(Conflict, match="another process is writing with the same txnAppId"):
         second.record(second.prepared(0, "query", transactions[1]), None)
     newest = second.newest()
     assert newest is not None
@@ -309,7 +309,12 @@ def test_transaction_is_kept_open_while_rows_come_slowly(place: Place, monkeypat
         ({"txnVersion": "1"}, "event binary", False, "the option is missing: option txnAppId"),
         ({"lease": "5"}, "event binary", False, "an integer of at least 10"),
         ({"transaction_timeout_ms": "9999"}, "event binary", False, "an integer of at least 10000"),
-        ({"lease": "20", "transaction_timeout_ms": "30000"}, "event binary", False, "the option excludes lease"),
+        (
+            {"lease": "20", "transaction_timeout_ms": "30000"},
+            "event binary",
+            False,
+            "the option cannot be used with lease",
+        ),
         ({"exactly_once": "false"}, "event binary", False, "a write is always one transaction: option exactly_once"),
         ({"read_after_write_consistency": "false"}, "event binary", False, "a write ends when its events can be read"),
         ({"transaction_status_poll_interval_ms": "50"}, "event binary", False, "the interval is not configurable"),

@@ -44,7 +44,7 @@ from tests.unit.streamstore.test_model import java_cut
         ({"path": "local:///a/s/t", "from": '{"a/b/0.#epoch.0": 1}'}, "segment of another stream"),
         (
             {"path": "local:///a/s/t", "from": "latest", "startingOffsets": "latest"},
-            "the option excludes from",
+            "the option cannot be used with from",
         ),
         ({"path": "local:///a/s/t", "failOnDataLoss": "maybe"}, "'maybe' is not valid"),
         ({"path": "local:///a/s/t", "boundaries": "none"}, "Give one of segment, walked, guessed"),
@@ -57,7 +57,7 @@ from tests.unit.streamstore.test_model import java_cut
         ({"path": "pravega://h:1/s/t", "username": "u"}, "the option is missing: option password"),
         ({"path": "pravega://h:1/s/t", "password": "p"}, "the option is missing: option username"),
         ({"path": "pravega://h:1/s/t", "verifyHostname": "maybe"}, "'maybe' is not valid"),
-        ({"path": "local:///a/s/t", "caFile": "/ca.pem"}, "a folder asks for no login: option caFile"),
+        ({"path": "local:///a/s/t", "caFile": "/ca.pem"}, "a folder needs no login: option caFile"),
         ({"path": "local:///a/s/t", "minPartitions": "4"}, "Also give boundaries=walked or boundaries=guessed"),
         ({"path": "local:///a/s/t", "minPartitions": "0", "boundaries": "walked"}, "an integer of at least 1"),
     ],

@@ -396,7 +396,7 @@ def test_batch_of_a_pattern_has_all_streams(store: LocalStore, tmp_path: Path) -
         ({"path": "local:///a/s/", "streamPattern": ".*", "stream": "t"}, "Give either stream or streamPattern"),
         ({"controller": "pravega://h:1", "streamPattern": ".*"}, "the option is missing: option scope"),
         ({"path": "pravega://h:1", "streamPattern": ".*"}, "the scope is missing"),
-        ({"path": "pravega://h:1/s/", "streamPattern": ".*", "archive": "/v/s/t"}, "an archive is that of one stream"),
+        ({"path": "pravega://h:1/s/", "streamPattern": ".*", "archive": "/v/s/t"}, "an archive belongs to one stream"),
         (
             {"path": "pravega://h:1/s/", "streamPattern": ".*", "from": '{"s/t/0.#epoch.0": 1}'},
             "segment of another stream",
