@@ -222,9 +222,9 @@ def test_expired_data_stay(vault: Vault) -> None:
 
 def test_nothing_is_told_of_a_deletion_on_its_word(vault: Vault) -> None:
     decided(vault)
-    with pytest.raises(Damaged, match="deletion is decided, which was not begun"):
+    with pytest.raises(Damaged, match="deletion is decided, although it was not begun"):
         show_archive(vault.archive)
-    with pytest.raises(Damaged, match="deletion is decided, which was not begun"):
+    with pytest.raises(Damaged, match="deletion is decided, although it was not begun"):
         vault.export()
 
 
@@ -246,7 +246,7 @@ def test_deletion_that_nobody_began_is_told_and_not_advised(vault: Vault, capfd:
     for command in (["show", vault.archive], ["timeline", vault.archive], ["export", vault.uri(), vault.root]):
         assert main(command) in {4, 5}
         told = capfd.readouterr()
-        assert "says decision 2 of 2026-11-20T00:00:00Z by 'mallory'" in told.err
+        assert "according to decision 2 of 2026-11-20T00:00:00Z by 'mallory'" in told.err
         assert "--yes" not in told.err + told.out
     assert main(["delete", vault.archive]) == 0
     told = capfd.readouterr().out

@@ -185,7 +185,7 @@ def test_nothing_that_fits_says_what_to_do() -> None:
     world.store.truncate(world.store.describe(SOURCE).tail)
     append(world, SOURCE, SegmentId(1, 4), frame(b"late"))
     assert not any(contents(world.store, TARGET).values())
-    with pytest.raises(Conflict, match=r"12 bytes do not fit.* begin again with --key, or with --segments 1\."):
+    with pytest.raises(Conflict, match=r"12 bytes do not fit.* start over with --key, or with --segments 1\."):
         world.copy("", None)
     world.store.delete(TARGET)
     assert world.copy("", 1).bytes == 12

@@ -219,8 +219,8 @@ def test_decisions_follow_from_the_first_one_to_the_last() -> None:
         ({"holds": (), "released": (hold(4),)}, "leaves out the hold a of generation 5"),
         ({"holds": (), "released": BEFORE.holds, "dropped": 5, "merged": ()}, "leaves out the hold a of generation 5"),
         ({"merged": ()}, "leaves out the merged generation 5"),
-        ({"format": 2, "deletion": "decided"}, "deletion is decided, which was not begun"),
-        ({"format": 2, "deletion": "done"}, "deletion is done, which was not begun"),
+        ({"format": 2, "deletion": "decided"}, "deletion is decided, although it was not begun"),
+        ({"format": 2, "deletion": "done"}, "deletion is done, although it was not begun"),
         ({"format": 2, "deletion": "begun", "holds": (), "released": BEFORE.holds}, "changes more"),
     ],
 )

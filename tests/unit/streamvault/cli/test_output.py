@@ -236,7 +236,7 @@ def test_timeline_is_shown_as_a_table(shown: Shown) -> None:
     )
     assert "epoch" not in "".join(shown(show_timeline, timeline))
     lines = shown(partial(show_timeline, wide=True), timeline)
-    assert lines[:2] == [ARCHIVE, "generations up to 2 have expired, says decision 4"]
+    assert lines[:2] == [ARCHIVE, "generations up to 2 have expired, according to decision 4"]
     assert "0.#epoch.0:0 1.#epoch.0:10 2.#epoch.0:20 +2 more" in lines[-1]
     assert lines[-1].endswith("0.#epoch.0:0 1.#epoch.0:10")
     assert "audit, monthly" in lines[-1]
