@@ -67,10 +67,7 @@ def test_java_reads_an_archive_as_it_reads_the_stream(
         assert len({one.result() for one in groups}) == 1
         assert len({one.result()[-1] for one in batches}) == 1
         assert batches[0].result()[-1].startswith(f"{count} ")
-<<<<<<< HEAD
         assert {one.result()[-1] for one in fetched} == {f"{FETCHED} {FETCHED}"}
-=======
->>>>>>> words2
     assert "read-only" in written[-1]
     assert "sealed" not in written[-1]
 
