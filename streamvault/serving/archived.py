@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from streamvault.common.errors import Damaged, Failed, Problem
+from streamvault.common.errors import Conflict, Damaged, Failed, Problem
 from streamvault.layouts.keys import GenerationSpan, ranges_key
 from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import Generation
 from streamvault.manifests.index_pages import IndexPage, IndexPages
+from streamvault.manifests.merging import originals_of
 from streamvault.serving.blocks import BLOCK_BYTES, WHOLE_RANGE_BYTES, KnownRange, blocks_of, compared_block, learn
 from streamvault.serving.cache import FETCH_BYTES, BlockCache
 from streamvault.sources.sources import ArchiveSource, ArchiveState
@@ -259,6 +260,8 @@ class ServedArchive:
             self.looked = time.time()
             if now is not None and state.history is now.state.history:
                 return now
+        if now is not None:
+            _check_same(now.state, state)
         found = Moment.of(state, self._indexes)
         self._indexes = dict(found.indexes)
         return found
@@ -362,6 +365,25 @@ class ServedArchive:
 
     def _key(self, part: ArchivedPart, number: int) -> tuple[str, _Key, int]:
         return self.uri, self._range(part), number
+
+
+def _check_same(before: ArchiveState, after: ArchiveState) -> None:
+    """Check that an archive is the one that was served: readers must not get some bytes of it and some of another.
+
+    Raises:
+        Conflict: a generation of both is another one.
+    """
+    known, found = (
+        {
+            each.generation: (each.created, each.to)
+            for one in state.history.generations
+            for each in originals_of(one.manifest)
+        }
+        for state in (before, after)
+    )
+    if any(found[number] != known[number] for number in known.keys() & found.keys()):
+        what = "another archive has replaced the one that is served"
+        raise Conflict(what, where=after.archive.uri, todo="Restart the server to serve it.")
 
 
 def _fingerprints(state: ArchiveState) -> list[str]:
