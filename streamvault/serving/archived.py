@@ -222,16 +222,17 @@ class ServedArchive:
         return found
 
     def renewed(self, before: Moment | None = None) -> bool:
-        """Look again; return whether the archive is now another than before.
+        """Look again; return whether the archive is now another than before, when a read has failed.
 
         Raises:
+            Conflict: another archive has replaced it.
             Problem: it cannot be read.
         """
         with self._looking:
-            before = before or self.now
-            if self.now is before:
-                self.now = self._look()
-            return self.now is not before
+            was, failed = before or self.now, before is not None
+            if self.now is was:
+                self.now = self._look(failed=failed)
+            return self.now is not was
 
     def refresh(self) -> bool:
         """Look again; return whether the archive is another than the last time, also if a reader found that first.
@@ -249,7 +250,7 @@ class ServedArchive:
         told, self._told = self._told, self.now
         return self._told is not told
 
-    def _look(self) -> Moment:
+    def _look(self, *, failed: bool = False) -> Moment:
         now: Moment | None = getattr(self, "now", None)
         if self._generation is not None:
             state = ArchiveState(self._archive, self._archive.history(self._generation, self._load))
@@ -259,12 +260,20 @@ class ServedArchive:
             state = self._source.look()
             self.looked = time.time()
             if now is not None and state.history is now.state.history:
+                if failed:
+                    self._check_newest(now.state)
                 return now
         if now is not None:
             _check_same(now.state, state)
         found = Moment.of(state, self._indexes)
         self._indexes = dict(found.indexes)
         return found
+
+    def _check_newest(self, state: ArchiveState) -> None:
+        """Check that the newest generation has the manifest that it had; errors as for `_check_same`."""
+        newest = state.history.generations[-1]
+        if self._archive.read_fingerprinted(newest.manifest.span)[1] != newest.fingerprint:
+            raise _replaced(self.uri)
 
     def _load(self, span: GenerationSpan) -> Generation:
         """Return a generation without its ranges; its index is opened."""
@@ -382,8 +391,12 @@ def _check_same(before: ArchiveState, after: ArchiveState) -> None:
         for state in (before, after)
     )
     if any(found[number] != known[number] for number in known.keys() & found.keys()):
-        what = "another archive has replaced the one that is served"
-        raise Conflict(what, where=after.archive.uri, todo="Restart the server to serve it.")
+        raise _replaced(after.archive.uri)
+
+
+def _replaced(uri: str) -> Conflict:
+    what = "another archive has replaced the one that is served"
+    return Conflict(what, where=uri, todo="Restart the server to serve it.")
 
 
 def _fingerprints(state: ArchiveState) -> list[str]:

@@ -117,7 +117,7 @@ def test_status_says_why_an_archive_cannot_be_read_any_more(small: Vault, monkey
     with serving(small.archive) as served:
         look = served.archive._look
 
-        def fails() -> None:
+        def fails(*, failed: bool) -> None:
             raise Failed("the archive was deleted")
 
         monkeypatch.setattr(served.archive, "_look", fails)

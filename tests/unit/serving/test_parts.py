@@ -277,7 +277,7 @@ def test_an_archive_that_cannot_be_read_any_more_is_in_the_log_once(
     cache = BlockCache(LEAST_CACHE)
     served = ServedArchive(vault.archive, cache)
 
-    def fails() -> None:
+    def fails(*, failed: bool) -> None:
         raise Failed("the archive was deleted")
 
     monkeypatch.setattr(served, "_look", fails)
