@@ -261,7 +261,7 @@ def test_rehearsals_create_nothing(moving: Streams, groups: MemoryGroups) -> Non
     groups.add(StreamCut(THERE, {}))
     (planned,) = moving.copy(reader_groups=True, dry_run=True).reader_groups
     assert (planned.outcome, planned.position) == ("left out", None)
-    assert "stays as it is" in planned.reason
+    assert "left unchanged" in planned.reason
     del groups.made[THERE.scope, "app"]
     moving.copy(reader_groups=True)
     (planned,) = moving.copy(reader_groups=True, dry_run=True).reader_groups
