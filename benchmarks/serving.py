@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -26,15 +25,16 @@ from benchmarks.measuring import Arm, Measured, interleave, ratio, say, spread
 from benchmarks.product import PeakWatch
 from benchmarks.results import Results, spread_text, table
 from benchmarks.setting import open_setting
+from benchmarks.workload import Workload
 from streamvault import check_archive, export_stream
 from streamvault.serving.cache import LEAST_CACHE
-from streamvault.streamstore.framing import frame, frame_many
+from streamvault.streamstore.framing import frame
 from streamvault.streamstore.local import LocalStore
-from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
+from streamvault.streamstore.model import HEADER_BYTES, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.connection import Connection, Endpoint, PravegaSettings
 from streamvault.streamstore.pravega.controller import Controller
-from testkit.servers.java_client import JavaClient
+from testkit.servers.java_client import JavaClient, server_at
 
 HELP = "memory of a server under many readers at different places; reads by the Java client beside a real Pravega's"
 
@@ -132,13 +132,8 @@ def _speed(arguments: argparse.Namespace, results: Results) -> None:
     with ExitStack() as stack:
         setting = stack.enter_context(open_setting("minio", quick=arguments.quick))
         results.describe(setting.describe())
-        stream, payload = setting.stream("source"), random.Random(0).randbytes(1016)
-        setting.store.create_scope(stream.scope)
-        setting.store.create_stream(stream, StreamConfiguration(scaling=Scaling(min_segments=SEGMENTS)))
-        for segment in range(SEGMENTS):
-            with setting.store.appender(stream, SegmentId(0, segment)) as appender:
-                for block in frame_many(payload for _ in range(segment, events, SEGMENTS)):
-                    appender.append(block)
+        stream, workload = setting.stream("source"), Workload(events, 1024 - HEADER_BYTES, SEGMENTS)
+        workload.fill(setting.store, stream)
         java = JavaClient.compile(Path(stack.enter_context(TemporaryDirectory())))
         uris = {PRAVEGA: setting.pravega.uri}
         for number, (name, options) in enumerate(SERVED.items()):
@@ -148,9 +143,9 @@ def _speed(arguments: argparse.Namespace, results: Results) -> None:
             uris[name] = stack.enter_context(served).uri
 
         def read(uri: str, how: str, _: int) -> Measured:
-            at: Any = SimpleNamespace(uri=uri, certificates=None, accounts=(), classpath=setting.pravega.classpath)
+            at = server_at(uri, setting.pravega.classpath)
             count, _size, seconds = java.run("ReadSpeed", at, stream, how, events)[-1].split()
-            return Measured(int(count), events * 1024, float(seconds))
+            return workload.measured(int(count), workload.bytes, float(seconds))
 
         kinds = ("batch", "group")
         arms = [Arm(f"{name}, {how}", partial(read, uri, how)) for how in kinds for name, uri in uris.items()]
@@ -178,14 +173,14 @@ def _archive(folder: str, root: str, how: dict[str, Any]) -> list[str]:
 
 def _measured(options: list[str], size: int, readers: int, seconds: float, event: bytes) -> Held:
     with _server([*options, "--cache", str(LEAST_CACHE)]) as served, PeakWatch(served.process.pid) as watch:
-        process, endpoint, budget = served.process, served.endpoint(NAME, SEGMENT), served.budget
+        process, endpoint = served.process, served.endpoint(NAME, SEGMENT)
         time.sleep(1)
         began, most = watch.peaks.driver, 0
         end = time.monotonic() + seconds
         with ThreadPoolExecutor(readers) as pool:
             reading = [pool.submit(_read, endpoint, size, end, event, number) for number in range(readers)]
             while time.monotonic() < end:
-                most = max(most, budget())
+                most = max(most, served.budget())
                 time.sleep(0.2)
             read = sum(one.result() for one in reading)
         time.sleep(1)

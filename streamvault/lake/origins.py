@@ -138,8 +138,7 @@ class ArchiveOrigin(Origin):
                 return  # expired, as the table's; `_draft` compares the cuts
             ours_created = decision.dropped_created
         else:
-            ends = [(one.generation, one.created, one.to) for one in held.replaces or (held,)]
-            if (number, known.created, known.to) in ends:
+            if held.ends.get(number) == (known.created, known.to):
                 return
             ours_created = held.created
         made_of, ours = (

@@ -64,8 +64,8 @@ def check_contains(merged: Manifest, old: Manifest, where: str) -> None:
     """
     entries = {entry.id: entry for entry in merged.segments}
     begins = old.first != merged.first or old.from_ == merged.from_
-    ends = {one.generation: (one.created, one.to) for one in merged.replaces}
-    there = [ends.get(one.generation) == (one.created, one.to) for one in old.replaces or (old,)]
+    ends = merged.ends
+    there = [ends.get(generation) == end for generation, end in old.ends.items()]
     there.append(merged.created == merged.replaces[-1].created)
     if not (begins and all(there)) or any(
         entry.id not in entries

@@ -364,6 +364,11 @@ class GenerationModel(File):
         return self.replaces[0].generation if self.replaces else self.generation
 
     @property
+    def ends(self) -> Mapping[int, tuple[Moment, Cut]]:
+        """Each original generation it contains → when it was created and where it ends, as no other archive has it."""
+        return {one.generation: (one.created, one.to) for one in self.replaces or (self,)}
+
+    @property
     def span(self) -> GenerationSpan:
         """The original generations it contains."""
         return GenerationSpan(self.first, self.generation)

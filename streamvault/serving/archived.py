@@ -19,7 +19,6 @@ from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import Generation
 from streamvault.manifests.index_pages import IndexPage, IndexPages
-from streamvault.manifests.merging import originals_of
 from streamvault.serving.blocks import BLOCK_BYTES, WHOLE_RANGE_BYTES, KnownRange, blocks_of, compared_block, learn
 from streamvault.serving.cache import FETCH_BYTES, BlockCache
 from streamvault.sources.sources import ArchiveSource, ArchiveState
@@ -222,7 +221,10 @@ class ServedArchive:
         return found
 
     def renewed(self, before: Moment | None = None) -> bool:
-        """Look again; return whether the archive is now another than before, when a read has failed.
+        """Look again; return whether the archive has changed.
+
+        Args:
+            before: the moment of a read that has failed; None if none has.
 
         Raises:
             Conflict: another archive has replaced it.
@@ -270,7 +272,7 @@ class ServedArchive:
         return found
 
     def _check_newest(self, state: ArchiveState) -> None:
-        """Check that the newest generation has the manifest that it had; errors as for `_check_same`."""
+        """Check that the newest generation still has the same manifest; errors as for `_check_same`."""
         newest = state.history.generations[-1]
         if self._archive.read_fingerprinted(newest.manifest.span)[1] != newest.fingerprint:
             raise _replaced(self.uri)
@@ -369,7 +371,7 @@ class ServedArchive:
         self._cache.begin_ahead(self._key(later, 0), partial(self._block, later, 0))
 
     def _range(self, part: ArchivedPart) -> _Key:
-        # with the digest: an archive that was replaced by another one may have ranges of the same place
+        # with the digest: an archive that replaces another one may have ranges with the same offsets
         return part.layout, part.segment, part.start, part.end, part.row.digest
 
     def _key(self, part: ArchivedPart, number: int) -> tuple[str, _Key, int]:
@@ -377,17 +379,13 @@ class ServedArchive:
 
 
 def _check_same(before: ArchiveState, after: ArchiveState) -> None:
-    """Check that an archive is the one that was served: readers must not get some bytes of it and some of another.
+    """Check that an archive is the one that was served: readers must not get some bytes of each.
 
     Raises:
-        Conflict: a generation of both is another one.
+        Conflict: it has replaced the one that was served, as a generation of both differs.
     """
     known, found = (
-        {
-            each.generation: (each.created, each.to)
-            for one in state.history.generations
-            for each in originals_of(one.manifest)
-        }
+        {number: end for one in state.history.generations for number, end in one.manifest.ends.items()}
         for state in (before, after)
     )
     if any(found[number] != known[number] for number in known.keys() & found.keys()):

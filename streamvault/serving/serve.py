@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -79,7 +80,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
     pair = options.tls_cert, options.tls_key
     certificate = None if pair[0] is None or pair[1] is None else Certificate(pair[0], pair[1])
     login = "" if options.login is None else load_file(str(options.login), "--login").strip()
-    if options.login is not None and (not login.partition(":")[0] or ":" not in login or "\n" in login):
+    if options.login is not None and not re.fullmatch("[^:\n]+:.*", login):
         raise Usage("the file is not one line USER:PASSWORD", where=f"--login {options.login}")
     check_advertised(options.advertise, host)
     give_back_large_buffers()  # before there are threads, which get heaps of their own

@@ -6,7 +6,8 @@ import base64
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from types import SimpleNamespace
+from typing import Any, Self
 
 from streamvault.streamstore.model import StreamName
 from testkit.servers.availability import Unavailable
@@ -84,6 +85,11 @@ class JavaClient:
     def byte_stream(self, server: PravegaServer, stream: StreamName, *, append: int = 0) -> list[str]:
         """Append so many bytes to a byte stream; its head, tail and digest."""
         return self.run("ByteStream", server, stream, append)[-1].split()
+
+
+def server_at(uri: str, classpath: str) -> Any:
+    """What `JavaClient` is told of a server without TLS and logins, such as one of an archive."""
+    return SimpleNamespace(uri=uri, certificates=None, accounts=(), classpath=classpath)
 
 
 def _login(server: PravegaServer) -> list[str]:

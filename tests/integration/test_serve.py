@@ -6,7 +6,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from streamvault.serving.embedded import embedded_pravega
 from streamvault.serving.root import open_groups
 from streamvault.serving.server import Listening, listening
 from streamvault.streamstore.model import SegmentId, StreamConfiguration, StreamName
-from testkit.servers.java_client import JavaClient
+from testkit.servers.java_client import JavaClient, server_at
 from testkit.servers.pravega import PravegaServer
 from testkit.servers.pravega_java import pravega_jars
 from testkit.small_archives import NAME, Vault, archive_of, data_keys, objects_of, replace_object
@@ -57,9 +56,7 @@ def test_java_reads_an_archive_as_it_reads_the_stream(
             stack.callback(cache.close)
             archive = ServedArchive(f"{root}/{name}", cache)
             server = stack.enter_context(listening({archive.name: archive}, cache))
-            served: Any = SimpleNamespace(
-                uri=server.uri, certificates=None, accounts=(), classpath=here.server.classpath
-            )
+            served = server_at(server.uri, here.server.classpath)
             groups.append(run(java_client.digest, served, name, count))
             batches.append(run(java_client.run, "BatchDigest", served, name))
             fetched.append(run(java_client.run, "FetchEvents", served, name, FETCHED))
@@ -86,7 +83,7 @@ def test_java_reads_byte_streams_and_large_events(
     cache = BlockCache(LEAST_CACHE)
     archives = [ServedArchive(f"{tmp_path}/{name}", cache) for name in (octets, large)]
     with closing(cache), listening({one.name: one for one in archives}, cache) as server:
-        served: Any = SimpleNamespace(uri=server.uri, certificates=None, accounts=(), classpath=here.server.classpath)
+        served = server_at(server.uri, here.server.classpath)
         assert java_client.byte_stream(served, octets) == java_client.byte_stream(here.server, octets)
         assert java_client.digest(served, large, 3) == java_client.digest(here.server, large, 3)
 
@@ -97,7 +94,7 @@ def test_java_reads_a_stream_of_the_embedded_store_as_one_of_pravega(
 ) -> None:
     name = StreamName(scope_name, "orders")
     with embedded_pravega(tmp_path / "streams") as server:
-        served: Any = SimpleNamespace(uri=server.uri, certificates=None, accounts=(), classpath=here.server.classpath)
+        served = server_at(server.uri, here.server.classpath)
         for store in (here.store, server.store):
             make_stream(store, name, events=500, largest=300_000)
         count = digest_of(here.store, name)[0]
@@ -124,7 +121,7 @@ def test_a_java_reader_group_goes_on_at_another_server(
         archive = ServedArchive(vault.archive, cache)
         groups = open_groups(f"s3://{bucket}/readers", cache.state_bytes, [vault.archive])
         with listening({archive.name: archive}, cache, groups=groups) as server:  # at another port
-            served: Any = SimpleNamespace(uri=server.uri, certificates=None, accounts=(), classpath=pravega.classpath)
+            served = server_at(server.uri, pravega.classpath)
             read += [line for line in java_client.run("ReaderGroups", served, NAME, "app", *steps) if "text-" in line]
         cache.close()
     assert len(read) == 300
@@ -164,7 +161,7 @@ def test_java_is_not_handed_what_is_damaged_and_its_error_says_what_to_do(
             stack.callback(cache.close)
             archive = ServedArchive(vault.archive, cache)
             server = stack.enter_context(listening({archive.name: archive}, cache, every=0.2))
-            at: Any = SimpleNamespace(uri=server.uri, certificates=None, accounts=(), classpath=f"{pravega_jars()}/*")
+            at = server_at(server.uri, f"{pravega_jars()}/*")
             return vault, archive, server, end, pool.submit(java_client.run, "Damaged", at, NAME, timeout=800)
 
         begun = [begin("events", "", "missing"), begin("chunks", "zstd", "changed"), begin("chunks", "", "")]
