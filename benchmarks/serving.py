@@ -57,11 +57,12 @@ ARCHIVES: dict[str, dict[str, Any]] = {
 
 SEGMENTS = 4
 PRAVEGA = "a real Pravega"
-SERVED = {
-    "serve, chunks": ("--layout", "chunks"),
-    "serve, zstd chunks": ("--layout", "chunks", "--compress", "zstd"),
+SERVED: dict[str, tuple[list[str], list[str]]] = {
+    "serve, all in its cache": (["--layout", "chunks"], ["--cache", "2GiB"]),
+    "serve, chunks": (["--layout", "chunks"], []),
+    "serve, zstd chunks": (["--layout", "chunks", "--compress", "zstd"], []),
 }
-"""The archives whose speed is measured, with the options of their export."""
+"""The archives whose speed is measured, with the options of their export and of `serve`; the first is read before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +137,10 @@ def _speed(arguments: argparse.Namespace, results: Results) -> None:
         workload.fill(setting.store, stream)
         java = JavaClient.compile(Path(stack.enter_context(TemporaryDirectory())))
         uris = {PRAVEGA: setting.pravega.uri}
-        for number, (name, options) in enumerate(SERVED.items()):
+        for number, (name, (exported, options)) in enumerate(SERVED.items()):
             root = f"vault{number}"
-            setting.export(stream, root, *options)
-            served = _server([f"{setting.root_uri(root)}/{stream}"], setting.s3.environment())
+            setting.export(stream, root, *exported)
+            served = _server([f"{setting.root_uri(root)}/{stream}", *options], setting.s3.environment())
             uris[name] = stack.enter_context(served).uri
 
         def read(uri: str, how: str, _: int) -> Measured:
@@ -147,6 +148,8 @@ def _speed(arguments: argparse.Namespace, results: Results) -> None:
             count, _size, seconds = java.run("ReadSpeed", at, stream, how, events)[-1].split()
             return workload.measured(int(count), workload.bytes, float(seconds))
 
+        for uri in (setting.pravega.uri, uris[next(iter(SERVED))]):
+            read(uri, "batch", 0)
         kinds = ("batch", "group")
         arms = [Arm(f"{name}, {how}", partial(read, uri, how)) for how in kinds for name, uri in uris.items()]
         found = interleave(arms, repeats, setting.settle)

@@ -275,6 +275,9 @@ def _fed(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 FRAMED_PART_BYTES = 4 * 1024 * 1024
 """Raw bytes of the frames fetched by one request and decompressed together."""
 
+SMALL_PART_BYTES = 2 * BLOCK_BYTES
+"""Parts of an object up to this size (bytes) are received whole; of larger ones, the first bytes are used meanwhile."""
+
 FIND_WINDOW = 8 * 1024 * 1024
 """Window (bytes) of a search for an event: small, since what was read ahead is wasted once the event is found."""
 
@@ -374,6 +377,8 @@ class ChunksLayout(Layout):
         try:
             if stored.frames:
                 yield from _decompressed(store, key, stored, (low, high), window_bytes)
+            elif end - start <= SMALL_PART_BYTES:
+                yield store.get_range(key, low, high)
             else:
                 yield from read_ahead(store, key, low, high, window_bytes=window_bytes)
         except (NoSuchObject, WrongSize) as error:

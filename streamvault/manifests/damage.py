@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from streamvault.common.errors import Damaged
@@ -22,7 +22,7 @@ from streamvault.layouts.archived_range import (
 from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.keys import Place, PlaceAddress
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
-from streamvault.objectstore.bulk import WINDOW_BYTES, in_blocks
+from streamvault.objectstore.bulk import WINDOW_BYTES, joined
 from streamvault.objectstore.store import crc64nvme
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, Range, SegmentId
@@ -149,73 +149,29 @@ def read_part(part: ArchivedPart, window: int = WINDOW_BYTES, *, verify: bool = 
         yield from open_reader(part.layout).read_range(part.place, part.row, part.start, part.end, window)
 
 
-def with_block_checksums(part: ArchivedPart, window: int = WINDOW_BYTES) -> ArchivedPart:
-    """Return a part whose range has the checksums of its blocks; without any, the range is read and compared.
-
-    Raises:
-        DigestMismatch, Damaged: as `read_verified`.
-    """
-    if part.row.block_checksums:
-        return part
-    found = BlockChecksums()
-    deque(found.of(read_verified(part, window)), maxlen=0)
-    return replace(part, row=replace(part.row, block_checksums=found.finish()[1]))
-
-
-def read_blocks(part: ArchivedPart, window: int = WINDOW_BYTES) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of a part, each once its block has been compared with its checksum (`BLOCK_BYTES`).
-
-    Only the part's blocks are read. Of a range without checksums of blocks all is read and compared with its digest
-    before the first byte is yielded; it is buffered if it fits into the window, else its blocks are read again and
-    compared with the checksums that it had then. `with_block_checksums` spares the next part of it that.
+def compared_blocks(part: ArchivedPart, window: int = WINDOW_BYTES) -> memoryview:
+    """Return the bytes of a part once each block of it has been compared with its checksum.
 
     A checksum finds rot, not forgery: `read_part` compares with the digest.
 
     Args:
-        part: the part.
-        window: maximum data buffered in memory (bytes), besides a block, an event of 8 MiB and what is read ahead.
-
-    Raises:
-        DigestMismatch: the bytes of a block differ from what the index says.
-        DigestMismatch, Damaged: as `read_verified`.
-    """
-    row = part.row
-    if not row.block_checksums and row.end - row.start <= window + BESIDES:
-        yield from read_part(part, window)
-        return
-    if part.start >= part.end:
-        return
-    part = with_block_checksums(part, window)
-    first, last = (part.start - row.start) // BLOCK_BYTES, -(-(part.end - row.start) // BLOCK_BYTES)
-    at, end = row.start + first * BLOCK_BYTES, min(row.start + last * BLOCK_BYTES, row.end)
-    read = open_reader(part.layout).read_range(part.place, row, at, end, window)
-    for block in compared_blocks(part, read, at, end):
-        yield memoryview(block)[max(part.start - at, 0) : part.end - at]
-        at += len(block)
-
-
-def compared_blocks(part: ArchivedPart, read: Iterable[bytes | memoryview], at: int, end: int) -> Iterator[bytearray]:
-    """Yield what is read of a range in its blocks, each once it has been compared with its checksum.
-
-    Args:
-        part: a part of the range, which has the checksums of its blocks.
-        read: the bytes from ``at``, where a block begins, to ``end``, where one ends.
-        at: offset of the first of these bytes.
-        end: offset after the last one.
+        part: a few whole blocks (`BLOCK_BYTES`) of a range that has their checksums.
+        window: as for `read_verified`.
 
     Raises:
         DigestMismatch: a block differs, or bytes are missing.
+        Damaged: as `read_verified`.
     """
-    checksums = base64.b64decode(part.row.block_checksums)
-    for number, block in enumerate(in_blocks(read, BLOCK_BYTES), (at - part.row.start) // BLOCK_BYTES):
-        noted = checksums[number * CHECKSUM_BYTES : (number + 1) * CHECKSUM_BYTES]
-        if crc64nvme(block) != base64.b64encode(noted).decode():
-            raise damaged_range(part)
-        task_progress().read(len(block))
-        at += len(block)
-        yield block
-    if at != end:
+    row, noted = part.row, base64.b64decode(part.row.block_checksums)
+    data = joined(open_reader(part.layout).read_range(part.place, row, part.start, part.end, window))
+    if len(data) != part.end - part.start:
         raise damaged_range(part)
+    first = (part.start - row.start) // BLOCK_BYTES
+    for number, at in enumerate(range(0, len(data), BLOCK_BYTES), first):
+        checksum = noted[number * CHECKSUM_BYTES : (number + 1) * CHECKSUM_BYTES]
+        if crc64nvme(data[at : at + BLOCK_BYTES]) != base64.b64encode(checksum).decode():
+            raise damaged_range(part)
+    return data
 
 
 def _within(blocks: deque[bytes | memoryview], part: ArchivedPart) -> Iterator[bytes | memoryview]:

@@ -102,6 +102,12 @@ def in_blocks(parts: Iterable[bytes | bytearray | memoryview], size: int) -> Ite
         yield held
 
 
+def joined(parts: Iterable[bytes | bytearray | memoryview]) -> memoryview:
+    """Return the same bytes as one block: without a copy if there is only one."""
+    found = list(parts)
+    return memoryview(found[0] if len(found) == 1 else b"".join(found))
+
+
 class Transfers(Generic[T]):
     """Hands out the items of one source, while they fit the window, to up to ``most`` threads that run the same work.
 

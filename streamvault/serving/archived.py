@@ -351,13 +351,13 @@ class ServedArchive:
 
     def _begin_ahead(self, spot: Spot) -> None:
         """Fetch the next blocks of the range for a reader that reads on: not for one that wants a single event."""
-        part, number = spot.part, spot.number
-        if (spot.inside or number) and not self._cache.has(self._key(part, max(number - 1, 0))):
+        part, number, key = spot.part, spot.number, self._range(spot.part)
+        if (spot.inside or number) and not self._cache.has((self.uri, key, max(number - 1, 0))):
             return
         following = range(number + 1, min(number + 1 + AHEAD, blocks_of(part.row)))
         if self._known_range(part) is not None:
             for after in following:
-                self._cache.begin_ahead(self._key(part, after), partial(self._block, part, after))
+                self._cache.begin_ahead((self.uri, key, after), partial(self._block, part, after))
         if len(following) < AHEAD and part.end < spot.now.info(part.segment).write_offset:
             with suppress(Problem):  # a gap
                 self._begin_next(spot.now, part.segment, part.end)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Damaged
@@ -18,8 +18,8 @@ from streamvault.layouts import archived_range
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.events import LAYOUT as EVENTS
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
-from streamvault.manifests.damage import ArchivedPart, damaged_range, read_blocks, read_verified
-from streamvault.objectstore.bulk import in_blocks
+from streamvault.manifests.damage import ArchivedPart, compared_blocks, damaged_range, read_verified
+from streamvault.objectstore.bulk import in_blocks, joined
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES
@@ -98,7 +98,7 @@ def compared_block(known: KnownRange, number: int, chain: memoryview | None = No
     start = row.start + number * BLOCK_BYTES
     end = min(start + BLOCK_BYTES, row.end)
     if not known.digests:
-        return _joined(read_blocks(replace(part, start=start, end=end), WINDOW_BYTES))
+        return compared_blocks(replace(part, start=start, end=end), WINDOW_BYTES)
     read: Iterator[bytes | memoryview]
     if chain:
         offsets = chain.cast("q")
@@ -110,7 +110,7 @@ def compared_block(known: KnownRange, number: int, chain: memoryview | None = No
             low, high = edges[bisect_right(edges, start) - 1], edges[bisect_left(edges, end)]
             held = replace(row, start=low, end=high, digest="", block_checksums="")
         read = open_reader(part.layout).read_range(part.place, held, start, end, WINDOW_BYTES)
-    block = _joined(read)
+    block = joined(read)
     if hashlib.sha256(block).digest() != known.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]:
         raise damaged_range(part)
     return block
@@ -148,8 +148,3 @@ def learn(part: ArchivedPart, room: Room, first: int = 0) -> Learned:
     except NotAnEvent as error:
         raise Damaged(error.what, where=part.place.uri, todo="Run 'streamvault check' on the archive.") from None
     return Learned(KnownRange(part, bytes(digests), edges), kept, memoryview(chain.tobytes()))
-
-
-def _joined(parts: Iterable[bytes | bytearray | memoryview]) -> memoryview:
-    found = list(parts)
-    return memoryview(found[0] if len(found) == 1 else b"".join(found))

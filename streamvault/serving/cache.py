@@ -101,7 +101,7 @@ class BlockCache:
 
     def begin_ahead(self, key: Hashable, fetch: Fetch) -> None:
         """Begin to fetch a block that nobody waits for yet, unless as many others are on their way as are at once."""
-        if len(self._coming) < self.fetches:
+        if not self.has(key) and len(self._coming) < self.fetches:
             self.begin(key, fetch)
 
     def has(self, key: Hashable) -> bool:

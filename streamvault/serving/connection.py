@@ -180,12 +180,14 @@ class ClientConnection:
         data = memoryview(b"".join(parts))
         parts.clear()  # so that what waits is in memory once, and no block is
         try:
-            for at in range(0, len(data), PIECE_BYTES):
+            step = -(-len(data) // max(len(data) // PIECE_BYTES, 1))  # so that the last piece is not a few bytes
+            for at in range(0, len(data), step):
                 if self._writer.transport.is_closing():  # asyncio would take what nobody gets, and log that
                     raise ConnectionError
-                async with asyncio.timeout(SLOW_SECONDS):
-                    self._writer.write(data[at : at + PIECE_BYTES])
-                    await self._writer.drain()
+                self._writer.write(data[at : at + step])
+                if self._writer.transport.get_write_buffer_size():  # else the kernel has taken all of it
+                    async with asyncio.timeout(SLOW_SECONDS):
+                        await self._writer.drain()
         except TimeoutError:
             self._close(f"it accepted no data for {SLOW_SECONDS:.0f} s")
             raise ConnectionError from None
@@ -330,20 +332,29 @@ class ClientConnection:
 
     async def _answer_read(self, request: wire.ReadSegment, end: int) -> InArchiveClass | None:
         """Answer with bytes; if they must first be restored by S3, answer nothing and return why."""
+        length = min(max(request.length, 1), LARGEST_ANSWER, end - request.offset)
         with self._an_answer():
             async with self._turns:
                 try:
-                    await self._server.read(request.segment, request.offset, 1)  # fetches it, while others may send
+                    held = [await self._server.read(request.segment, request.offset, length)]
                 except InArchiveClass as error:
                     return error
+                if self._sending.locked():
+                    held.clear()  # what waits keeps no block in memory
                 async with self._sending:
-                    await self._send_bytes(request, end)
+                    await self._send_bytes(request, length, held)
         return None
 
-    async def _send_bytes(self, request: wire.ReadSegment, end: int) -> None:
-        """Send an answer, in parts for which memory is taken; none of them keeps a block in memory."""
+    async def _send_bytes(self, request: wire.ReadSegment, length: int, held: list[bytes | memoryview]) -> None:
+        """Send an answer, in parts for which memory is taken; none of them keeps a block in memory.
+
+        Args:
+            request: what is answered.
+            length: how much there is to send (bytes).
+            held: the first block if it is there; empty afterwards.
+        """
         server, name, at = self._server, request.segment, request.offset
-        block = await server.read(name, at, min(max(request.length, 1), LARGEST_ANSWER, end - at))
+        block = held.pop() if held else await server.read(name, at, length)
         end = at + len(block)
         first, last = wire.encode_read(name, at, len(block), request.request_id)
         parts: list[bytes | memoryview] = [first]

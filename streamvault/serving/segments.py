@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
@@ -59,6 +59,19 @@ so that no read waits for a store that does not answer."""
 async def _shared(coming: Future[R]) -> R:
     """Wait for what many may wait for, so none of them may cancel it."""
     return await asyncio.shield(asyncio.wrap_future(coming))
+
+
+@lru_cache(maxsize=256)
+def _parsed(name: str) -> tuple[str, StreamName, SegmentId]:
+    """Return what is before a stream's name in a segment's full name, the stream, and the segment.
+
+    Raises:
+        InvalidName: it is none.
+    """
+    scope, _, rest = name.partition("/")
+    stream, _, text = rest.partition("/")
+    prefix = next((each for each in (PREFIX, MARKS) if stream.startswith(each)), "")
+    return prefix, StreamName(scope, stream.removeprefix(prefix)), SegmentId.parse(text)
 
 
 COLD_SECONDS = 30.0
@@ -179,18 +192,14 @@ class SegmentServer:
             NoSuchSegment: there is none.
             StateLost: as `stored`.
         """
-        scope, _, rest = name.partition("/")
-        stream, _, text = rest.partition("/")
         try:
-            segment = SegmentId.parse(text)
-            if stream.startswith(PREFIX):
-                group = StreamName(scope, stream.removeprefix(PREFIX))
-                return await self.stored(self._groups.segment, group, segment)
-            if stream.startswith(MARKS) and StreamName(scope, stream.removeprefix(MARKS)) in self._streams:
-                return None
-            return self._streams[StreamName(scope, stream)], segment
+            prefix, stream, segment = _parsed(name)
+            served = None if prefix == PREFIX else self._streams[stream]
         except (InvalidName, KeyError):
             raise NoSuchSegment("no such segment", where=name[:1000]) from None
+        if served is None:
+            return await self.stored(self._groups.segment, stream, segment)
+        return None if prefix == MARKS else (served, segment)
 
     async def refusal(self, token: str) -> int | None:
         """Return why a token is refused, as Pravega numbers that; None if it holds."""
