@@ -102,6 +102,11 @@ def are_block_checksums(text: str, size: int) -> bool:
         return False
 
 
+def block_checksums_hash(text: str) -> str:
+    """Return 12 characters by which a range's checksums of blocks differ from others; none for none."""
+    return base64.b64encode(hashlib.blake2b(text.encode(), digest_size=8).digest()).decode() if text else ""
+
+
 def digest_of(blocks: Iterable[bytes | memoryview]) -> str:
     """Return the SHA-256 of all blocks, hexadecimal."""
     digest = hashlib.sha256()

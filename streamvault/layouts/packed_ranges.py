@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from streamvault.common.lazy import LazySequence
-from streamvault.layouts.archived_range import ArchivedRange, digest_of
+from streamvault.layouts.archived_range import ArchivedRange, block_checksums_hash, digest_of
 from streamvault.streamstore.model import ContentKind, SegmentId
 
-Kept = Literal["all", "objects", "none"]
-"""Which checksums are kept of ranges: all, those of whole objects, or none. Those of a range's blocks take ten times as
-much as all the rest, and only what compares with them needs them."""
+Kept = Literal["all", "objects", "compared", "none"]
+"""Which checksums are kept of ranges: all, those of whole objects, what those of blocks can be compared with
+(`block_checksums_hash`), or none. Those of a range's blocks take ten times as much as all the rest."""
 
 _DIGEST_BYTES = 32
 
@@ -51,8 +51,9 @@ class PackedRanges(LazySequence[ArchivedRange]):
         self._digests += bytes.fromhex(row.digest)
         self._frames.extend(row.frames)
         self._frame_ends.append(len(self._frames))
-        self._checksums.append(row.crc64nvme if self._keep != "none" else "")
-        self._blocks.append(row.block_checksums if self._keep == "all" else "")
+        self._checksums.append(row.crc64nvme if self._keep in {"all", "objects"} else "")
+        blocks = block_checksums_hash(row.block_checksums) if self._keep == "compared" else row.block_checksums
+        self._blocks.append(blocks if self._keep in {"all", "compared"} else "")
 
     def bounds(self) -> Iterator[tuple[int, int]]:
         """Yield start and end of each range (bytes)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
@@ -176,7 +177,9 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
                 controller.add_generic_rpc_handlers((RelayedController(live, channel, node),))
             bound = _bind(controller, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", certificate)
         except (OSError, RuntimeError) as error:
-            why = getattr(error, "strerror", None) or "the port is in use, or the host is not this machine"
+            why = "the port is in use, or the host is not this machine"
+            if isinstance(error, OSError) and error.errno is not None:  # asyncio rewrites the text of what has a number
+                why = os.strerror(error.errno).lower() if error.errno > 0 else str(error.strerror)
             ports = f"{host}:{port} and {port + 1}" if port else host
             raise Failed(
                 f"cannot listen there ({why})", where=ports, todo="Choose another address with --listen."

@@ -175,7 +175,9 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
         what = "generation 1 is unfinished, and there is no other"
         raise NoSuchArchive(what, where=source.uri, todo="Run its export again, which resumes it.")
     # of each generation before the next is loaded, as the checksums of blocks take most of the memory
-    kept: Kept = "all" if share else "objects" if checksums else "none"
+    kept: Kept = "compared" if share else "none"
+    if checksums:
+        kept = "all" if share else "objects"
     load = partial(_load, source, listing, kept)
     history = source.history(load=load) if generation is None else History([source.load(generation, load)])
     if generation is None and history.generation != listing.newest:
@@ -301,9 +303,14 @@ def _mark(source: Archive, history: History, found: CheckResult) -> tuple[tuple[
 
 def _load(source: Archive, listing: Listing, kept: Kept, span: GenerationSpan) -> Generation:
     """Load a generation, with the checksums of blocks that were noted of it, and keep some of all checksums."""
-    if span not in listing.spans or span.last not in listing.noted:
+    is_noted = span in listing.spans and span.last in listing.noted
+    if kept != "compared" and not is_noted:
         return source.load_span(span, kept)
-    each = with_noted_blocks(source.place, source.load_span(span))
+    each = source.load_span(span)
+    if is_noted:
+        each = with_noted_blocks(source.place, each)
+    if kept == "compared" and lacks_block_checksums(each):
+        return each  # those that it has are recorded with the others
     return each if kept == "all" else each.keeping(kept)
 
 

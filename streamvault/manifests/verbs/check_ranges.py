@@ -19,7 +19,7 @@ from itertools import chain
 
 from streamvault.common.lazy import LazyChain, LazyMap
 from streamvault.common.progress import task_progress
-from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums
+from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums, block_checksums_hash
 from streamvault.layouts.keys import (
     MANIFESTS,
     TABLES,
@@ -411,7 +411,7 @@ def _compare_blocks(part: ArchivedPart) -> tuple[tuple[Lost, ...], str]:
     checksums, noted = BlockChecksums(), part.row.block_checksums
     damage = damage_of(part, checksums)
     found = checksums.finish()[1]
-    if noted and noted != found and not damage:
+    if noted and noted not in {found, block_checksums_hash(found)} and not damage:
         what = "the range matches its digest, but the checksums of its blocks do not match its bytes"
         return (whole(part.row, what),), found
     return damage, found

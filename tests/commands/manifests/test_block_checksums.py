@@ -12,7 +12,7 @@ import pytest
 from streamvault import check_archive, convert_archive, delete_archive, import_stream, rotate_stream, write_table
 from streamvault.common.errors import Damaged
 from streamvault.common.units import now_utc
-from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums
+from streamvault.layouts.archived_range import ArchivedRange, BlockChecksums, block_checksums_hash
 from streamvault.layouts.keys import GenerationSpan, blocks_key, checked_key, manifest_key, plan_key, ranges_key
 from streamvault.layouts.layout import Compression
 from streamvault.manifests.archive import Archive, NoSuchArchive
@@ -20,6 +20,7 @@ from streamvault.manifests.damage import ArchivedPart, read_verified
 from streamvault.manifests.files import find_file
 from streamvault.manifests.merging import delete_replaced
 from streamvault.manifests.noted_blocks import NotedBlocks, with_noted_blocks
+from streamvault.manifests.verbs import check_ranges
 from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AccessDenied
@@ -111,6 +112,32 @@ def test_wrong_ones_in_the_index_are_damage_and_take_nothing_of_the_data(tmp_pat
     assert report.marked == ()
     import_stream(vault.archive, vault.uri(RESTORED), skip_damaged=True, master="inline")
     assert vault.digest(RESTORED) == vault.digest()
+
+
+def test_a_check_holds_hashes_unless_it_is_to_note_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the index has those of some ranges, what is noted has those of all."""
+    vault = Vault(tmp_path)
+    vault.make(events=40, largest=9000)
+    vault.export("chunks")
+    parts, held = parts_of(archive_of(vault.root)), list[str]()
+    compare = check_ranges._compare_blocks
+
+    def noting(part: ArchivedPart) -> object:
+        held.append(part.row.block_checksums)
+        return compare(part)
+
+    monkeypatch.setattr(check_ranges, "_compare_blocks", noting)
+    sign_again(vault, [replace(parts[0].row, block_checksums=""), *(part.row for part in parts[1:])])
+    assert read_all(vault).notes == ("the checksums of blocks were recorded for generation 1",)
+    assert sorted(held) == sorted(["", *(part.row.block_checksums for part in parts[1:])])
+    noted = find_file(NotedBlocks, objects_of(vault.root), key_of(1))
+    assert noted is not None
+    assert noted.ranges == tuple(part.row.block_checksums for part in parts)
+    del held[:]
+    assert (read_all(vault).ok, read_all(vault).notes) == (True, ())
+    assert sorted(held) == sorted(2 * [block_checksums_hash(part.row.block_checksums) for part in parts])
 
 
 NOTED = ".blocks.json"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from streamvault.importer.from_archive import Selection
 from streamvault.importer.plan import plan_restore
 from streamvault.importer.reports import RestoreOptions
-from streamvault.layouts.archived_range import ArchivedRange
+from streamvault.layouts.archived_range import ArchivedRange, block_checksums_hash
 from streamvault.layouts.packed_ranges import Kept, packed
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import Generation, History, select_parts, with_rows
@@ -42,18 +42,27 @@ def some_rows(draw: st.DrawFn) -> list[ArchivedRange]:
     return rows
 
 
-@given(some_rows(), st.sampled_from(["all", "objects", "none"]))
+@given(some_rows(), st.sampled_from(["all", "objects", "compared", "none"]))
 def test_what_is_packed_is_found(rows: list[ArchivedRange], kept: Kept) -> None:
     wanted: dict[SegmentId, list[ArchivedRange]] = {}
     for row in rows:
-        known = replace(row, block_checksums=row.block_checksums if kept == "all" else "")
-        known = replace(known, crc64nvme="" if kept == "none" else row.crc64nvme)
+        blocks = {"all": row.block_checksums, "compared": block_checksums_hash(row.block_checksums)}
+        objects = row.crc64nvme if kept in {"all", "objects"} else ""
+        known = replace(row, block_checksums=blocks.get(kept, ""), crc64nvme=objects)
         wanted.setdefault(row.segment, []).append(known)
     for found in (held := packed(rows, kept), pickle.loads(pickle.dumps(held))):
         assert {segment: [*map(astuple, some)] for segment, some in found.items()} == {
             segment: [*map(astuple, some)] for segment, some in wanted.items()
         }
         assert all(some == wanted[segment] for segment, some in found.items())
+
+
+@given(st.sets(st.text("AB", max_size=9), max_size=9))
+def test_hashes_tell_checksums_of_blocks_apart(texts: set[str]) -> None:
+    found = {block_checksums_hash(text) for text in texts}
+    assert len(found) == len(texts)
+    assert {len(one) for one in found} <= {0, 12}
+    assert ("" in found) == ("" in texts)
 
 
 RANGES = 3_000
