@@ -114,9 +114,7 @@ def test_wrong_ones_in_the_index_are_damage_and_take_nothing_of_the_data(tmp_pat
     assert vault.digest(RESTORED) == vault.digest()
 
 
-def test_a_check_holds_hashes_unless_it_is_to_note_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_holds_hashes_unless_it_is_to_note_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the index has those of some ranges, what is noted has those of all."""
     vault = Vault(tmp_path)
     vault.make(events=40, largest=9000)
