@@ -82,10 +82,10 @@ DRIVER_BYTES_A_RANGE: Mapping[VerbName, int] = {
     "export": 3_000,
     "import": 60,
     "check": 60,
-    "check --read-data": 764,
+    "check --read-data": 80,
 }
 """Memory of a verb's process, for each range: its task, its row, its entry of the index. An export has the ranges of
-one generation, the others those of all, with the checksums of 64 blocks if they read chunks."""
+one generation, the others those of all; a check that reads has a hash of each range's checksums of blocks."""
 
 DRIVER_BYTES_A_MANIFEST_BYTE = 22
 """Memory of any process, for each byte of a manifest, most of which are of the stream's history."""

@@ -103,7 +103,7 @@ def in_blocks(parts: Iterable[bytes | bytearray | memoryview], size: int) -> Ite
 
 
 def joined(parts: Iterable[bytes | bytearray | memoryview]) -> memoryview:
-    """Return the same bytes as one block: without a copy if there is only one."""
+    """Return the bytes of all parts as one block; a single part is not copied."""
     found = list(parts)
     return memoryview(found[0] if len(found) == 1 else b"".join(found))
 

@@ -100,7 +100,7 @@ class BlockCache:
             return coming
 
     def begin_ahead(self, key: Hashable, fetch: Fetch) -> None:
-        """Begin to fetch a block that nobody waits for yet, unless as many others are on their way as are at once."""
+        """Begin to fetch a block that nobody waits for, unless it is in memory or `fetches` others are on their way."""
         if not self.has(key) and len(self._coming) < self.fetches:
             self.begin(key, fetch)
 

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -48,9 +48,9 @@ MOST_READS = 1024
 SLOW_SECONDS = 60.0
 """A client that does not take `PIECE_BYTES`, or stops within a frame, for so long is disconnected."""
 
-PIECE_BYTES = 256 * 1024
-"""What is handed to the transport at once: with TLS, it takes all that it is given, whatever its limit. Smaller pieces
-take time: of 16 KiB, a third."""
+PIECE_BYTES = 257 * 1024
+"""Most that is handed to the transport at once, 256 KiB and a header: with TLS, it takes all that it is given, whatever
+its limit. Smaller pieces take time: of 16 KiB, a third."""
 
 WRITER_BYTES = 1024
 """Memory of a writer that is set up, besides the name of its segment."""
@@ -76,7 +76,7 @@ class ClientConnection:
         self._reads: set[asyncio.Task[None]] = set()
         self._writers: dict[UUID, str] = {}
         self._block: dict[UUID, bytes] = {}
-        self._sending, self._turns = asyncio.Lock(), asyncio.Semaphore(AT_ONCE)
+        self._sending, self._turns, self._senders = asyncio.Lock(), asyncio.Semaphore(AT_ONCE), 0
         self._reason, self._received, self._answering, self._set_up_bytes = "", 0, 0, 0
 
     @property
@@ -99,7 +99,8 @@ class ClientConnection:
 
     async def run(self) -> None:
         """Answer until the client hangs up, or is hung up on."""
-        self._writer.transport.set_write_buffer_limits(LARGEST_REQUEST)
+        # nothing is left in the transport: since Python 3.12, it would keep all of an answer for its last bytes
+        self._writer.transport.set_write_buffer_limits(0)
         _keep_alive(self._writer.get_extra_info("socket"))
         try:
             await self._greet()
@@ -172,20 +173,33 @@ class ClientConnection:
                     raise WireError(f"it was silent for {patience:.0f} s") from None
 
     async def _send(self, *parts: bytes | memoryview) -> None:
-        async with self._sending:
+        async with self._to_send():
             await self._write(list(parts))
 
+    @asynccontextmanager
+    async def _to_send(self) -> AsyncIterator[None]:
+        """Wait until no other frame is being sent, and let none begin within the block.
+
+        A lock that is free may be promised to who has waited for it: who does is counted.
+        """
+        self._senders += 1
+        try:
+            async with self._sending:
+                yield
+        finally:
+            self._senders -= 1
+
     async def _write(self, parts: list[bytes | memoryview]) -> None:
-        """Send a frame, and wait until the client has taken it but for a few KiB. The list is empty afterwards."""
+        """Send a frame, and wait until the kernel has taken all of it. The list is empty afterwards."""
         data = memoryview(b"".join(parts))
         parts.clear()  # so that what waits is in memory once, and no block is
         try:
-            step = -(-len(data) // max(len(data) // PIECE_BYTES, 1))  # so that the last piece is not a few bytes
+            step = -(-len(data) // -(-len(data) // PIECE_BYTES))
             for at in range(0, len(data), step):
                 if self._writer.transport.is_closing():  # asyncio would take what nobody gets, and log that
                     raise ConnectionError
                 self._writer.write(data[at : at + step])
-                if self._writer.transport.get_write_buffer_size():  # else the kernel has taken all of it
+                if self._writer.transport.get_write_buffer_size():  # else what is below it has taken all
                     async with asyncio.timeout(SLOW_SECONDS):
                         await self._writer.drain()
         except TimeoutError:
@@ -339,9 +353,9 @@ class ClientConnection:
                     held = [await self._server.read(request.segment, request.offset, length)]
                 except InArchiveClass as error:
                     return error
-                if self._sending.locked():
+                if self._senders:
                     held.clear()  # what waits keeps no block in memory
-                async with self._sending:
+                async with self._to_send():
                     await self._send_bytes(request, length, held)
         return None
 
@@ -349,7 +363,7 @@ class ClientConnection:
         """Send an answer, in parts for which memory is taken; none of them keeps a block in memory.
 
         Args:
-            request: what is answered.
+            request: the request that is answered.
             length: how much there is to send (bytes).
             held: the first block if it is there; empty afterwards.
         """

@@ -63,10 +63,10 @@ async def _shared(coming: Future[R]) -> R:
 
 @lru_cache(maxsize=256)
 def _parsed(name: str) -> tuple[str, StreamName, SegmentId]:
-    """Return what is before a stream's name in a segment's full name, the stream, and the segment.
+    """Split a segment's full name: the prefix of an internal stream (empty for others), the stream, the segment.
 
     Raises:
-        InvalidName: it is none.
+        InvalidName: it is not a segment's name.
     """
     scope, _, rest = name.partition("/")
     stream, _, text = rest.partition("/")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import Future
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -18,9 +20,11 @@ from streamvault.serving.access import EXPIRED, INVALID, Access
 from streamvault.serving.archived import ServedArchive, Spot
 from streamvault.serving.blocks import KnownRange, compared_block, learn
 from streamvault.serving.cache import ENTRY_BYTES, LEAST_CACHE, BlockCache
+from streamvault.serving.connection import ClientConnection
 from streamvault.serving.root import groups_in_memory
 from streamvault.streamstore.errors import NoSuchSegment
 from streamvault.streamstore.model import SegmentId, StreamName
+from streamvault.streamstore.pravega import wire
 from testkit.small_archives import (
     NAME,
     Vault,
@@ -342,3 +346,29 @@ def test_tokens_hold_for_their_time_and_only_for_the_login() -> None:
     assert not access.is_known({})
     assert Access().is_known({})
     assert (Access().token(), Access().refusal("anything")) == ("", None)
+
+
+def test_a_read_that_waits_to_be_sent_keeps_no_block() -> None:
+    """Also if the lock is free at that moment, as who has waited for it before was only just woken."""
+    reads = list[int]()
+
+    async def scene() -> None:
+        came = asyncio.Event()
+
+        async def read(_name: str, offset: int, length: int) -> memoryview:
+            reads.append(offset)
+            await came.wait()
+            return memoryview(bytes(length))
+
+        writer = Mock(transport=Mock(**{"is_closing.return_value": False, "get_write_buffer_size.return_value": 0}))
+        cache = Mock(answer_bytes=lambda size: size)
+        client = ClientConnection(Mock(read=read, cache=cache, sent=0), Mock(), writer)
+        async with client._to_send():
+            reading = asyncio.create_task(client._answer_read(wire.ReadSegment("s/a/0.#epoch.0", 5, 9, "", 1), 100))
+            other = asyncio.create_task(client._send(b"another answer"))
+            await asyncio.sleep(0)
+            came.set()
+        await asyncio.gather(reading, other)
+
+    asyncio.run(scene())
+    assert reads == [5, 5]
