@@ -99,7 +99,7 @@ class ClientConnection:
 
     async def run(self) -> None:
         """Answer until the client hangs up, or is hung up on."""
-        # nothing is left in the transport: since Python 3.12, it would keep all of an answer for its last bytes
+        # wait until the transport is empty: since Python 3.12, the last bytes of an answer keep all of it in memory
         self._writer.transport.set_write_buffer_limits(0)
         _keep_alive(self._writer.get_extra_info("socket"))
         try:
@@ -180,7 +180,7 @@ class ClientConnection:
     async def _to_send(self) -> AsyncIterator[None]:
         """Wait until no other frame is being sent, and let none begin within the block.
 
-        A lock that is free may be promised to who has waited for it: who does is counted.
+        A free lock may already be promised to a frame that waits for it, so those that wait are counted.
         """
         self._senders += 1
         try:
@@ -199,7 +199,7 @@ class ClientConnection:
                 if self._writer.transport.is_closing():  # asyncio would take what nobody gets, and log that
                     raise ConnectionError
                 self._writer.write(data[at : at + step])
-                if self._writer.transport.get_write_buffer_size():  # else what is below it has taken all
+                if self._writer.transport.get_write_buffer_size():  # else the layer below has taken all of it
                     async with asyncio.timeout(SLOW_SECONDS):
                         await self._writer.drain()
         except TimeoutError:

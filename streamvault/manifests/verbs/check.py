@@ -310,7 +310,7 @@ def _load(source: Archive, listing: Listing, kept: Kept, span: GenerationSpan) -
     if is_noted:
         each = with_noted_blocks(source.place, each)
     if kept == "compared" and lacks_block_checksums(each):
-        return each  # those that it has are recorded with the others
+        return each  # these are recorded together with those that are found
     return each if kept == "all" else each.keeping(kept)
 
 
