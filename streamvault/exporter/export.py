@@ -174,6 +174,7 @@ def export_next(
             *_warnings(planned, options),
             *needless_group(options.schemas, options.schema_group),
             *_unknown_groups(planned.plan),
+            *_without_schemas(planned, options),
             *_not_archived(archive, store, planned),
         ]
         if planned.newest is None and not planned.resumed:
@@ -235,6 +236,12 @@ def _unknown_groups(plan: Plan | None) -> Iterator[str]:
     for one in (plan and plan.reader_groups) or ():
         if one.position is None:
             yield f"the position of the reader group {one.name} is not recorded: {one.problem}"
+
+
+def _without_schemas(planned: PlannedGeneration, options: ExportOptions) -> Iterator[str]:
+    """Yield a warning if the archive has recorded schemas and this run records none."""
+    if planned.plan is not None and planned.newest is not None and planned.newest.schemas and not options.schemas:
+        yield "schemas that the archive has not recorded yet are not recorded without --schemas URL"
 
 
 def _not_archived(archive: Archive, store: StreamStore, planned: PlannedGeneration) -> Iterator[str]:

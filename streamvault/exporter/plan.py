@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from streamvault.common.errors import Conflict, Overtaken, Usage
+from streamvault.common.errors import Conflict, Overtaken, Problem, Usage
 from streamvault.common.units import now_utc, size_text
 from streamvault.exporter.reports import ExportOptions
 from streamvault.layouts.keys import GenerationSpan
@@ -405,8 +405,13 @@ def make_plan(
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
     is_new = is_new or (newest is not None and noted is not None and noted != newest.reader_groups)
     schemas = known = None if newest is None else newest.schemas
-    if registry is not None and (is_new or known is None):
-        schemas = registry.noted(known)  # after the tail was taken, so that all that the events use is there
+    # without new events, once in a run: the newest generation may be of a run without a registry
+    if registry is not None and (is_new or not registry.asked):
+        try:
+            schemas = registry.noted(known)  # after the tail was taken, so that all that the events use is there
+        except Problem:
+            if is_new or known is None:
+                raise
     is_new = is_new or schemas != known
     # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()

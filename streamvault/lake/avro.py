@@ -389,6 +389,8 @@ class AvroPayloads:
         source = io.BytesIO(payload)
         try:
             record = self._read(source, self._schema)
+        except (IndexError, EOFError):
+            raise NotDecoded("not an Avro record of this schema: it ends early") from None
         except Exception as error:  # noqa: BLE001  (its errors have no common base class)
             raise NotDecoded(f"not an Avro record of this schema: {type(error).__name__} {error}") from None
         left = payload[source.tell() :]

@@ -160,7 +160,7 @@ class RegisteredPayloads(FramedPayloads):
         if (parser := self._parsers.get(number)) is None:
             try:
                 with _registered():
-                    parser = self._made(self._encodings.get(number))
+                    parser = self._made(number)
             except Usage as error:
                 parser = Undecodable(self._columns, str(error))
             if len(self._parsers) >= MOST_PARSERS:
@@ -168,14 +168,14 @@ class RegisteredPayloads(FramedPayloads):
             self._parsers[number] = parser
         return parser
 
-    def _made(self, found: SchemaEntry | None) -> PayloadParser:
+    def _made(self, number: int) -> PayloadParser:
         """Return the parser for an encoding.
 
         Raises:
             Usage: no record of it can be decoded.
         """
-        if found is None:
-            raise Usage("the registry's group has no encoding with this id")
+        if (found := self._encodings.get(number)) is None:
+            raise Usage("no schema is known for its encoding id, neither recorded in the archive nor from the registry")
         padded, schema = bool(found.codec), _schema_of(found)
         parser: PayloadParser
         if found.format != "Json":  # of which an event says what its fields are

@@ -243,7 +243,7 @@ def test_a_group_has_several_types(registered: Registered) -> None:
 
 def test_no_group_and_no_registry_are_said_in_one_line(registered: Registered) -> None:
     registered.write(FIRST, OLD[:1])
-    with pytest.raises(Usage, match=r"the registry has no such group: .* another\. Name the events' group"):
+    with pytest.raises(Usage, match=r"the registry has no such group: .* another\. Give the events' group"):
         registered.hand_off(decode="registry", group="another")
     nowhere = f"http://user:secret@127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(Failed, match="the registry does not answer") as failed:

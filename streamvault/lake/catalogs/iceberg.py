@@ -426,7 +426,8 @@ class IcebergTables:
         except Problem:
             raise
         except (ClientError, BotoCoreError, OSError) as error:
-            raise CatalogFailed("the catalog cannot be used", where=f"{place.name}: {one_line(error)}") from None
+            where, todo = f"{place.name}: {one_line(error)}", "Check that it is running, and its address and login."
+            raise CatalogFailed("the catalog cannot be used", where=where, todo=todo) from None
         except Exception as error:
             text = one_line(f"{type(error).__name__}: {error}")
             raise CatalogFailed(f"catalog {self._text} failed", where=f"{place.name}: {text}") from error

@@ -130,7 +130,8 @@ def test_events_are_read_by_their_encodings_in_their_order() -> None:
     assert rows[:3] == [new, {"id": 5, **old}, new]
     assert rows[4] == {"id": 6, **old}
     reasons = [row["_error"] for row in rows]
-    assert reasons[3] == reasons[5] == reasons[6] == "the registry's group has no encoding with this id"
+    unknown = "no schema is known for its encoding id, neither recorded in the archive nor from the registry"
+    assert reasons[3] == reasons[5] == reasons[6] == unknown
     assert reasons[7] == "an unknown codec: lzma"
     assert reasons[8].startswith("not compressed as its encoding says: it is cut off")
     assert "suspiciously large" in reasons[9]
@@ -767,6 +768,9 @@ def export(vault: Vault, server: Registry | None = None, group: str = "group") -
     return export_stream(vault.uri(), vault.root, master="inline", **noting)
 
 
+WARNING = "schemas that the archive has not recorded yet are not recorded without --schemas URL"
+
+
 def test_an_export_notes_what_the_registry_has(tmp_path: Path) -> None:
     vault = Vault(tmp_path)
     vault.create()
@@ -775,13 +779,22 @@ def test_an_export_notes_what_the_registry_has(tmp_path: Path) -> None:
     with Group(1) as server:
         assert export(vault, server).generation == 2, "the schemas are new"
         assert server.paths
-        server.encodings = 2
         assert export(vault, server).unchanged
-        assert not server.paths, "no event can have a new encoding"
+        server.encodings = 2
         vault.add(b"more")
-        export(vault, server)
+        assert export(vault).warnings == (WARNING,)
+        assert export(vault, server).generation == 4, "what a run without the registry has left out is recorded"
+        assert export(vault).unchanged
+        down = {"master": "inline", "schemas": server.url, "schema_group": "group"}
+    vault.add(b"without the registry")
+    with pytest.raises(RegistryFailed, match="does not answer"):
+        export_stream(vault.uri(), vault.root, **down)
+    assert export(vault).warnings == (WARNING,)
+    assert export_stream(vault.uri(), vault.root, **down).unchanged, "with nothing new, it may be down"
     noted = [one.manifest.schemas for one in archive_of(vault.root).history().generations]
-    assert [group and [one.encoding for one in group.entries] for group in noted] == [None, [0], [0, 1]]
+    assert [group and [one.encoding for one in group.entries] for group in noted] == [None, [0], [0], [0, 1], [0, 1]], (
+        noted
+    )
     vault.add(b"without schemas")
     export(vault)
     assert archive_of(vault.root).newest().schemas == noted[-1], "what was noted is kept"
