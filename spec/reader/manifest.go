@@ -284,12 +284,16 @@ func (archive *Archive) between(found *Manifest, all map[ID]keys, last map[ID]bo
 	slices.Sort(wanted)
 	need(len(wanted) == len(found.Segments), "%s has other segments than are between its cuts", key)
 	var events, size uint64
+	var open []bool // whether those of the last epoch are sealed: all or none
 	for at, one := range found.Segments {
 		id := archive.id(one.Name)
 		start := from[id]
 		end, ends := to[id]
 		right := id == wanted[at] && one.Start == start && one.Start <= one.End && (!ends || one.End == end)
-		need(right && one.Sealed == (!last[id] || found.Sealed), "%s: the entry of %s", key, one.Name)
+		if last[id] {
+			open = append(open, one.Sealed)
+		}
+		need(right && one.Sealed == (!last[id] || open[0]), "%s: the entry of %s", key, one.Name)
 		events, size = events+one.Events, size+one.Bytes
 	}
 	need(events == found.Events && size == found.Bytes, "%s has other totals", key)
