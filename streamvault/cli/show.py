@@ -9,7 +9,7 @@ from streamvault.cli.lines import exact_text
 from streamvault.cli.options import ArchiveArgument
 from streamvault.cli.output import Results
 from streamvault.cli.running import Command
-from streamvault.common.units import bytes_text, events_text, exact_moment_text
+from streamvault.common.units import bytes_text, count_text, events_text, exact_moment_text
 from streamvault.manifests.options import ShowOptions
 from streamvault.streamstore.model import KeyRange, SegmentId
 
@@ -49,6 +49,7 @@ def _show(results: Results, archive: str, document: dict[str, Any], dropped: int
             "scaling": _policy(configuration["scaling"], _SCALING_UNITS),
             "retention": _policy(configuration["retention"], _RETENTION_UNITS),
             "tags": ", ".join(configuration["tags"]),
+            "schemas": _schemas(document.get("schemas")),
         }
     )
     results.line("")
@@ -81,6 +82,11 @@ def _merged(replaced: Sequence[dict[str, Any]]) -> str:
     if not replaced:
         return ""
     return f"of generations {replaced[0]['generation']} to {replaced[-1]['generation']}"
+
+
+def _schemas(group: dict[str, Any] | None) -> str:
+    """Return how many encodings of a Schema Registry's group are recorded."""
+    return "" if group is None else f"{count_text(len(group['entries']), 'encoding')} of the group {group['group']}"
 
 
 def _position(group: dict[str, Any]) -> str:

@@ -111,7 +111,7 @@ class HandoffOptions(DdlOptions, RegistryOptions, Distributed, Rehearsed):
     ] = False
     columns: Annotated[
         ColumnChange | None,
-        Field(description="Whether an existing table gets columns for the new fields of --schema. [default: add]"),
+        Field(description="Whether a table gets columns for new fields of --schema or the registry. [default: add]"),
         CommandLine(environment=False),  # another command has an option of this name
     ] = None
     target_size: Annotated[

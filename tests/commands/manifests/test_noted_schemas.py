@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from base64 import b64encode
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from streamvault.layouts.keys import GenerationSpan, manifest_key
 from streamvault.manifests.files import seal
 from testkit.lakes import rows_of
 from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, is_sound, replace_object
+from tests.told import Ran
 from tests.unit.lake.test_registry import DATA, Group, export, framed
 
 
@@ -73,6 +75,11 @@ def test_what_remains_after_an_expiry_is_decoded_without_a_registry(vault: Vault
     assert noted(vault.root) == [[0, 1]]
     write_table(vault.archive, master="inline")
     assert [row["id"] for row in rows_of(vault.root)] == [3, 4]
+
+
+def test_show_says_how_many_encodings_are_recorded(vault: Vault, ran: Ran) -> None:
+    assert re.search(r"(?m)^schemas +2 encodings of the group group$", ran("show", vault.archive, code=0).out)
+    assert "schemas" not in ran("show", vault.archive, "--generation", "1", code=0).out
 
 
 def test_merged_generation_has_the_notes_of_all(vault: Vault) -> None:
