@@ -170,11 +170,13 @@ def export_next(
             return _rehearse(archive, store, options, began, export.registry)
         plan_began = time.monotonic()
         planned = settle_plan(archive, store, options, export.registry)
+        if export.registry is not None and not planned.resumed:
+            export.registry.asked = True
         warnings = [
             *_warnings(planned, options),
             *needless_group(options.schemas, options.schema_group),
             *_unknown_groups(planned.plan),
-            *_without_schemas(planned, options),
+            *_without_schemas(planned, export),
             *_not_archived(archive, store, planned),
         ]
         if planned.newest is None and not planned.resumed:
@@ -238,10 +240,13 @@ def _unknown_groups(plan: Plan | None) -> Iterator[str]:
             yield f"the position of the reader group {one.name} is not recorded: {one.problem}"
 
 
-def _without_schemas(planned: PlannedGeneration, options: ExportOptions) -> Iterator[str]:
-    """Yield a warning if the archive has recorded schemas and this run records none."""
-    if planned.plan is not None and planned.newest is not None and planned.newest.schemas and not options.schemas:
-        yield "schemas that the archive has not recorded yet are not recorded without --schemas URL"
+def _without_schemas(planned: PlannedGeneration, export: Export) -> Iterator[str]:
+    """Yield a warning if new schemas of the archive's group are not recorded."""
+    if export.registry is not None and export.registry.problem:
+        yield f"new schemas were not looked for: {export.registry.problem}"
+    is_made = planned.plan is not None and not planned.resumed
+    if is_made and export.registry is None and planned.newest is not None and planned.newest.schemas is not None:
+        yield "new schemas are not recorded without --schemas URL"
 
 
 def _not_archived(archive: Archive, store: StreamStore, planned: PlannedGeneration) -> Iterator[str]:

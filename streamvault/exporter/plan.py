@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from streamvault.common.errors import Conflict, Overtaken, Problem, Usage
+from streamvault.common.errors import Conflict, Overtaken, Usage
 from streamvault.common.units import now_utc, size_text
 from streamvault.exporter.reports import ExportOptions
 from streamvault.layouts.keys import GenerationSpan
@@ -27,7 +27,7 @@ from streamvault.manifests.plan import (
 from streamvault.sources.archive_comparison import check_continues
 from streamvault.sources.identity import check_gone, check_same_stream, replaced, take_witness
 from streamvault.sources.reader_groups import SourceGroup, source_groups
-from streamvault.sources.schemas import RegistryGroup
+from streamvault.sources.schemas import RegistryFailed, RegistryGroup
 from streamvault.streamstore.cuts import is_before, live_ends, parse_cut, sealed_ends, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import ContentKind, StreamCut, StreamDescription, StreamName
@@ -361,7 +361,8 @@ class Beside(NamedTuple):
 
     Attributes:
         groups: the reader groups, seen before the stream was described; None for none.
-        registry: the group whose schemas are noted, if there is something new or none are noted yet; None for none.
+        registry: the group whose schemas are noted; it is asked if there is something new, else once in a run. None for
+            none.
     """
 
     groups: Sequence[SourceGroup] | None = None
@@ -390,7 +391,7 @@ def make_plan(
         InvalidCut, Usage: a cut is not valid, or the archive has another content.
         Conflict: the stream is not the one of the newest generation, or is not known to be; or the registry has other
             schemas than it has noted.
-        RegistryFailed: the registry cannot be asked.
+        RegistryFailed: the registry cannot be asked, and something is new, or none of its schemas are noted.
     """
     content, layout = stored_as(options, newest)
     from_cut, to_cut = cuts_of(options, described.name)
@@ -408,10 +409,14 @@ def make_plan(
     # without new events, once in a run: the newest generation may be of a run without a registry
     if registry is not None and (is_new or not registry.asked):
         try:
-            schemas = registry.noted(known)  # after the tail was taken, so that all that the events use is there
-        except Problem:
+            found = registry.noted(known)  # after the tail was taken, so that all that the events use is there
+        except RegistryFailed as error:
             if is_new or known is None:
                 raise
+            registry.problem = str(error)
+        else:
+            is_same = known is not None and (found.entries, found.unused) == (known.entries, known.unused)
+            schemas = found if is_new or not is_same else known
     is_new = is_new or schemas != known
     # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()

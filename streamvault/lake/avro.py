@@ -389,9 +389,9 @@ class AvroPayloads:
         source = io.BytesIO(payload)
         try:
             record = self._read(source, self._schema)
-        except (IndexError, EOFError):
-            raise NotDecoded("not an Avro record of this schema: it ends early") from None
         except Exception as error:  # noqa: BLE001  (its errors have no common base class)
+            if isinstance(error, IndexError | EOFError) and not source.read(1):
+                raise NotDecoded("not an Avro record of this schema: it ends early") from None
             raise NotDecoded(f"not an Avro record of this schema: {type(error).__name__} {error}") from None
         left = payload[source.tell() :]
         if left and not (self._padded and not any(left)):

@@ -276,7 +276,7 @@ FRAMED_PART_BYTES = 4 * 1024 * 1024
 """Raw bytes of the frames fetched by one request and decompressed together."""
 
 SMALL_PART_BYTES = 2 * BLOCK_BYTES
-"""Parts of an object up to this size (bytes) are received whole. The bytes of larger ones are used as they arrive."""
+"""Parts of an uncompressed object up to this size (bytes) are received whole; larger ones are used as they arrive."""
 
 FIND_WINDOW = 8 * 1024 * 1024
 """Window (bytes) of a search for an event: small, since what was read ahead is wasted once the event is found."""

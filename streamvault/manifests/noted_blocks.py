@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from streamvault.common.errors import Damaged, Failed
 from streamvault.common.version import TOOL
-from streamvault.layouts.archived_range import ArchivedRange, are_block_checksums
+from streamvault.layouts.archived_range import ArchivedRange, are_block_checksums, block_checksums_length
 from streamvault.layouts.keys import Place, blocks_key
 from streamvault.layouts.layout import LAYOUTS, open_layout
 from streamvault.layouts.packed_ranges import packed
@@ -41,6 +41,16 @@ def lacks_block_checksums(generation: Generation) -> bool:
     return any(not row.block_checksums for row in _rows(generation))
 
 
+def check_noted_size(generation: Generation) -> None:
+    """Check that the checksums of a generation's blocks can be noted.
+
+    Raises:
+        Failed: the file would be larger than readers accept.
+    """
+    if (size := sum(block_checksums_length(row.end - row.start) for row in _rows(generation))) > SMALL * 9 // 10:
+        raise Failed(f"the checksums of blocks would have {size} bytes; readers accept at most {SMALL}")
+
+
 def note_blocks(place: Place, generation: Generation, found: Mapping[tuple[SegmentId, int], str]) -> None:
     """Note the checksums of blocks of a generation, all of whose data were read and matched; the first note holds.
 
@@ -54,9 +64,8 @@ def note_blocks(place: Place, generation: Generation, found: Mapping[tuple[Segme
         ObjectStoreError: it could not be written.
     """
     manifest = generation.manifest
+    check_noted_size(generation)
     texts = tuple(row.block_checksums or found[row.segment, row.start] for row in _rows(generation))
-    if (size := sum(map(len, texts))) > SMALL * 9 // 10:
-        raise Failed(f"the checksums of blocks would have {size} bytes; readers accept at most {SMALL}")
     noted = NotedBlocks(
         scope=manifest.scope,
         stream=manifest.stream,

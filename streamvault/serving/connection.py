@@ -49,8 +49,8 @@ SLOW_SECONDS = 60.0
 """A client that does not take `PIECE_BYTES`, or stops within a frame, for so long is disconnected."""
 
 PIECE_BYTES = 257 * 1024
-"""Most that is handed to the transport at once, 256 KiB and a header: with TLS, it takes all that it is given, whatever
-its limit. Smaller pieces take time: of 16 KiB, a third."""
+"""The most that is handed to the transport at once, 256 KiB and a header: with TLS, it takes all that it is given,
+whatever its limit. Smaller pieces take time: of 16 KiB, a third."""
 
 WRITER_BYTES = 1024
 """Memory of a writer that is set up, besides the name of its segment."""
@@ -190,7 +190,7 @@ class ClientConnection:
             self._senders -= 1
 
     async def _write(self, parts: list[bytes | memoryview]) -> None:
-        """Send a frame, and wait until the kernel has taken all of it. The list is empty afterwards."""
+        """Send a frame, and wait until the transport has handed on all of it. The list is empty afterwards."""
         data = memoryview(b"".join(parts))
         parts.clear()  # so that what waits is in memory once, and no block is
         try:
@@ -199,7 +199,7 @@ class ClientConnection:
                 if self._writer.transport.is_closing():  # asyncio would take what nobody gets, and log that
                     raise ConnectionError
                 self._writer.write(data[at : at + step])
-                if self._writer.transport.get_write_buffer_size():  # else the layer below has taken all of it
+                if self._writer.transport.get_write_buffer_size():  # else all is handed on; with TLS, drain would wait
                     async with asyncio.timeout(SLOW_SECONDS):
                         await self._writer.drain()
         except TimeoutError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import ssl
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
@@ -178,8 +179,10 @@ def listening(  # noqa: PLR0913  (what `serve` has options for)
             bound = _bind(controller, f"[{host}]:{port}" if ":" in host else f"{host}:{port}", certificate)
         except (OSError, RuntimeError) as error:
             why = "the port is in use, or the host is not this machine"
-            if isinstance(error, OSError) and error.errno is not None:  # asyncio rewrites the text of what has a number
-                why = os.strerror(error.errno).lower() if error.errno > 0 else str(error.strerror)
+            if isinstance(error, socket.gaierror):
+                why = str(error.strerror)
+            elif isinstance(error, OSError) and error.errno is not None:  # asyncio puts its own text before that
+                why = os.strerror(error.errno).lower()
             ports = f"{host}:{port} and {port + 1}" if port else host
             raise Failed(
                 f"cannot listen there ({why})", where=ports, todo="Choose another address with --listen."

@@ -49,13 +49,15 @@ class RegistryGroup:
         url: the registry, ``http[s]://[USER:PASSWORD@]HOST[:PORT]``.
         group: ``[NAMESPACE/]GROUP``.
         seen: the encodings that the run has got.
-        asked: whether the run has asked for them.
+        asked: whether a plan of the run has them.
+        problem: why they could not be asked for when nothing else was new; empty if they could.
     """
 
     url: str
     group: str
     seen: tuple[SchemaEntry, ...] = ()
     asked: bool = False
+    problem: str = ""
 
     def __post_init__(self) -> None:
         """Check the URL.
@@ -101,7 +103,6 @@ class RegistryGroup:
             Usage: there is no such group.
             RegistryFailed: the registry cannot be asked, or has too many encodings or too large ones.
         """
-        self.asked = True
         found = self.find()
         if found is None:
             todo = "Give the events' group, [NAMESPACE/]GROUP, with --group or --schema-group."
@@ -191,12 +192,12 @@ class RegistryGroup:
             if method != "GET" and error.code not in {401, 403} and error.code < 500:
                 todo = "Give the address of a Pravega Schema Registry, without /v1." if error.code in {404, 405} else ""
                 raise RegistryRejected(f"{what} to a change of the group", where=self.where, todo=todo) from None
-            todo = "Check that the URL is that of a Pravega Schema Registry."
+            todo = "Check that the URL is that of a Pravega Schema Registry." if error.code < 500 else ""
             if error.code == 401:
                 has_login = "@" in urlsplit(self.url).netloc
                 todo = "Check the login." if has_login else "Put USER:PASSWORD@ before the host."
             elif error.code == 403:
-                todo = "Give the user the right to the group, or another login."
+                todo = "Use a login that has the right to the group."
             raise RegistryFailed(what, where=self._shown, todo=todo) from None
         except OSError as error:
             reason = getattr(error, "reason", error)

@@ -426,7 +426,10 @@ class IcebergTables:
         except Problem:
             raise
         except (ClientError, BotoCoreError, OSError) as error:
-            where, todo = f"{place.name}: {one_line(error)}", "Check that it is running, and its address and login."
+            where = f"{place.name}: {one_line(error)}"
+            todo = (
+                "" if isinstance(error, ClientError) else "Check that it is running, and check its address and login."
+            )
             raise CatalogFailed("the catalog cannot be used", where=where, todo=todo) from None
         except Exception as error:
             text = one_line(f"{type(error).__name__}: {error}")

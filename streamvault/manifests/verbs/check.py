@@ -27,7 +27,12 @@ from streamvault.manifests.history import Generation, History, by_segment
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost
 from streamvault.manifests.manifest import Manifest, SchemaGroup, Totals
 from streamvault.manifests.merging import extra_chunks, merges_under_way, state_of
-from streamvault.manifests.noted_blocks import lacks_block_checksums, note_blocks, with_noted_blocks
+from streamvault.manifests.noted_blocks import (
+    check_noted_size,
+    lacks_block_checksums,
+    note_blocks,
+    with_noted_blocks,
+)
 from streamvault.manifests.options import CheckOptions
 from streamvault.manifests.plan import Plan, current_plan
 from streamvault.manifests.verbs.check_ranges import (
@@ -183,7 +188,8 @@ def _plan_scope(source: Archive, generation: int | None, *, share: float, seed: 
     if generation is None and history.generation != listing.newest:
         unfinished, plan_notes = _find_plan(source, history.generation + 1)
     extra = source.stable(lambda now: list(extra_chunks(source, now, under_way)))
-    ranges = range_tasks(history, source.address, extra, share=share, seed=seed, checksums=checksums, blocks=share == 1)
+    blocks = share == 1 and _can_record(history)
+    ranges = range_tasks(history, source.address, extra, share=share, seed=seed, checksums=checksums, blocks=blocks)
     if generation is not None:
         note = f"only generation {history.generation} was checked; strays were not searched for"
         return _Scope(history, ranges, (note,), state)
@@ -306,26 +312,41 @@ def _load(source: Archive, listing: Listing, kept: Kept, span: GenerationSpan) -
     is_noted = span in listing.spans and span.last in listing.noted
     if kept != "compared" and not is_noted:
         return source.load_span(span, kept)
+    if kept == "compared" and not lacks_block_checksums(each := source.load_span(span, kept)):
+        return each
     each = source.load_span(span)
     if is_noted:
         each = with_noted_blocks(source.place, each)
-    if kept == "compared" and lacks_block_checksums(each):
-        return each  # these are recorded together with those that are found
-    return each if kept == "all" else each.keeping(kept)
+    if kept == "all" or (kept == "compared" and lacks_block_checksums(each)):
+        return each  # its own are recorded together with those that are found
+    return each.keeping(kept)
+
+
+def _can_record(history: History) -> bool:
+    """Whether the checksums of blocks that some generations lack can be recorded; else they are not collected."""
+    try:
+        for each in filter(lacks_block_checksums, history.generations):
+            check_noted_size(each)
+    except Failed:
+        return False
+    return True
 
 
 def _note_blocks(source: Archive, history: History, listing: Listing, found: CheckResult) -> tuple[str, ...]:
     """Note the checksums of blocks of the generations in force that have none; return a note on that, or none."""
     noted: list[str] = []
-    for each in history.generations:
-        span = each.manifest.span
-        if span not in listing.spans or not lacks_block_checksums(each):
-            continue
-        try:
-            note_blocks(source.place, each, found.blocks)
-        except (ObjectStoreError, Failed) as error:
-            return (f"the checksums of blocks of {span} cannot be recorded: {error}",)
-        noted.append(str(span))
+    lacking = list(filter(lacks_block_checksums, history.generations))
+    try:
+        for each in lacking:
+            span = each.manifest.span
+            check_noted_size(each)
+        for each in lacking:
+            span = each.manifest.span
+            if span in listing.spans:
+                note_blocks(source.place, each, found.blocks)
+                noted.append(str(span))
+    except (ObjectStoreError, Failed) as error:
+        return (f"the checksums of blocks of {span} cannot be recorded: {error}",)
     return (f"the checksums of blocks were recorded for {', '.join(noted)}",) if noted else ()
 
 

@@ -399,7 +399,12 @@ def test_a_signal_that_another_thread_receives_stops_the_server(small: Vault) ->
             Usage,
             "cannot be used",
         ),
-        (["{archive}"], {"listen": "203.0.113.7:9090"}, Problem, r"there \(cannot assign requested address\)"),
+        (
+            ["{archive}"],
+            {"listen": "203.0.113.7:9090"},
+            Problem,
+            r"there \((cannot assign requested address|the port is in use)",
+        ),
         (["{archive}"], {"listen": "0", "advertise": "archive.example.org:9090"}, Usage, "not a host"),
         (["{archive}"], {"listen": "0", "advertise": "tcp://archive.example.org"}, Usage, "not a host"),
     ],

@@ -768,7 +768,7 @@ def export(vault: Vault, server: Registry | None = None, group: str = "group") -
     return export_stream(vault.uri(), vault.root, master="inline", **noting)
 
 
-WARNING = "schemas that the archive has not recorded yet are not recorded without --schemas URL"
+WARNING = "new schemas are not recorded without --schemas URL"
 
 
 def test_an_export_notes_what_the_registry_has(tmp_path: Path) -> None:
@@ -790,7 +790,11 @@ def test_an_export_notes_what_the_registry_has(tmp_path: Path) -> None:
     with pytest.raises(RegistryFailed, match="does not answer"):
         export_stream(vault.uri(), vault.root, **down)
     assert export(vault).warnings == (WARNING,)
-    assert export_stream(vault.uri(), vault.root, **down).unchanged, "with nothing new, it may be down"
+    report = export_stream(vault.uri(), vault.root, **down)
+    assert report.unchanged, "with nothing new, it may be down"
+    assert report.warnings[0].startswith("new schemas were not looked for: the registry does not answer")
+    with Group(2, version=7) as server, pytest.raises(Conflict, match="encoding 0 of group has two schemas"):
+        export(vault, server)
     noted = [one.manifest.schemas for one in archive_of(vault.root).history().generations]
     assert [group and [one.encoding for one in group.entries] for group in noted] == [None, [0], [0], [0, 1], [0, 1]], (
         noted
