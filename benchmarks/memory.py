@@ -156,10 +156,6 @@ def _check(made: Made) -> None:
     assert report.ok, report.findings[:3]
 
 
-def _check_sample(made: Made) -> None:
-    assert check_archive(made.archive, subset=1e-9, master="inline[1]").ranges_read == 1
-
-
 def _check_data(made: Made) -> None:
     report = check_archive(made.archive, read_data=True, master="inline[1]")
     assert report.ok, report.findings[:3]
@@ -182,7 +178,6 @@ OF_LARGE = {
     "`ls`": _ls,
     "`import`, its plan": _plan_import,
     "`check`": _check,
-    "`check --read-data`, its plan": _check_sample,
     "`handoff --dry-run`": _plan_handoff,
 }
 OF_SMALL = {"`import`": _import, "`cat`": _cat, "`check --read-data`": _check_data}
