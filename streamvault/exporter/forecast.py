@@ -401,7 +401,10 @@ class _Calculation:
         manifest = self._manifest_bytes(generations, index)
 
         def memory(name: VerbName) -> int:
-            return driver_bytes(name, ranges if name == "export" else ranges_of(whole), manifest, index)
+            if name == "export":
+                return driver_bytes(name, ranges, manifest, index)
+            frames = -(-size // FRAME_BYTES) if compressed else 0
+            return driver_bytes(name, ranges_of(whole), manifest, index) + 4 * frames
 
         report = PlanReport(
             stream=self.stream,

@@ -75,6 +75,16 @@ def test_guide_shows_what_is_printed(ran: Ran) -> None:
     assert ran(*command.split()).out == shown
 
 
+def test_compressed_ranges_have_the_sizes_of_their_frames_in_memory() -> None:
+    """Four bytes for each MiB, beside the index, whatever it is."""
+    given: dict[str, Any] = {"segments": 100, "bytes": 10**15, "events": 10**10, "layout": "chunks", "exports": 10}
+    plain, compressed = plan_archive(None, **given), plan_archive(None, **given, compress="zstd")
+    held = [[work.driver_bytes - plan.index_bytes for work in plan.work] for plan in (plain, compressed)]
+    more = [after - before for before, after in zip(*held, strict=True)]
+    assert more[0] == pytest.approx(0, abs=1e6), "an export has those of one generation in its index"
+    assert more[1:] == pytest.approx([4 * 10**15 / 2**20] * len(more[1:]), rel=0.01)
+
+
 def test_several_exports_have_smaller_files_and_more_requests() -> None:
     given: dict[str, Any] = {"segments": 100, "bytes": 10**15, "events": 10**10, "layout": "chunks"}
     one, ten = plan_archive(None, **given), plan_archive(None, **given, exports=10)
