@@ -20,6 +20,7 @@ from tenacity import wait_fixed
 import streamvault.objectstore.store as object_errors
 import streamvault.streamstore.errors as stream_errors
 from streamvault.common.errors import Problem
+from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import MANIFESTS
 from streamvault.objectstore import bulk
 from streamvault.objectstore.bulk import Transfers
@@ -28,7 +29,7 @@ from streamvault.objectstore.store import ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.runner.inline import InlineRunner
 from streamvault.runner.runner import task_failed
-from streamvault.streamstore.model import StreamCut, StreamDescription
+from streamvault.streamstore.model import StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.uri import StoreAddress
 from testkit.explorer.memory import Bucket, Cluster, Late, MemoryObjects, MemoryStreams, PagedObjects
 from testkit.explorer.schedule import Schedule
@@ -450,6 +451,13 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
     resolve = listing._resolve
     resolved = _Remembered(lambda _, keys, decision, numbers: (decision, resolve(decision, keys, list(numbers))), key=2)
 
+    encode_rows = ranges.encode_ranges
+    indexes = _Remembered(lambda stream, _, rows: encode_rows(stream, rows), key=2)
+
+    def encode_once(stream: StreamName, rows: list[ArchivedRange]) -> Any:
+        # ranges that differ only in checksums are equal
+        return indexes(stream, [(row, row.crc64nvme, row.block_checksums) for row in rows], rows)
+
     def find_stretches(described: StreamDescription, start: StreamCut, end: StreamCut) -> Any:
         shape = tuple((epoch.number, tuple(epoch.segments.items())) for epoch in described.epochs)
         return dict(stretches((described.name, shape, start, end), described, start, end))
@@ -464,7 +472,7 @@ def _remembering() -> Iterator[tuple[Any, str, Any]]:
     yield listing, "_decision", _decided(listing._decision)
     yield listing, "_resolve", lambda decision, keys, numbers: resolved(id(decision), keys, decision, numbers)[1]
     yield from _everywhere(ranges.decode_ranges, _Remembered(ranges.decode_ranges, rows=True))
-    yield from _everywhere(ranges.encode_ranges, _Remembered(ranges.encode_ranges))
+    yield from _everywhere(encode_rows, lambda stream, rows: encode_once(stream, list(rows)))
     for name, function in list(vars(keys).items()):
         if name.startswith("parse_"):
             yield from _everywhere(function, lru_cache(100_000)(function))
