@@ -312,7 +312,8 @@ def get_event(archive: str, pointer: str, options: GetOptions) -> bytes:
         archive: ``ROOT/SCOPE/STREAM``.
         pointer: as printed by the Java client: ``scope/stream/N.#epoch.E:OFFSET-LENGTH``.
         unverified: read the event alone, by one request (besides the manifests that locate it). A range has one digest,
-            so nothing is compared with one then; in compressed chunks, the checksum of a mebibyte is.
+            so nothing is compared with one then; in compressed chunks, the checksum of a mebibyte is. In layout events,
+            the object at the pointer is returned, which is a stray if the pointer is not an event's.
 
     Raises:
         NoSuchEvent: the archive does not have the event.
