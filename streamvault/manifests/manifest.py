@@ -279,15 +279,14 @@ class Witness(Model):
 class Replaced(Model):
     """An original generation in a merged one: what is needed to restore the stream as it was then.
 
-    `epochs` is the number of epochs at that time; the other fields are those of its own manifest. A file leaves out the
-    configuration if it is the merged generation's.
+    `epochs` is the number of epochs at that time; the other fields are those of its own manifest.
     """
 
     generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
     created: Moment
     to: Cut
     epochs: Annotated[int, Field(ge=1)]
-    configuration: Annotated[Configuration, Field(default=None)]
+    configuration: Configuration
     sealed: bool
     events: Count
     bytes: Count
@@ -342,13 +341,6 @@ class GenerationModel(File):
     schemas: SchemaGroup | None = None
     features: Annotated[tuple[Feature, ...], Field(repr=False)] = ()
 
-    @model_validator(mode="after")
-    def _tells_configurations(self) -> Self:
-        for one in self.replaces:
-            if one.configuration is None:
-                object.__setattr__(one, "configuration", self.configuration)
-        return self
-
     def in_common(self) -> dict[str, Any]:
         """Return the common fields of a generation's plan and manifest, by name."""
         return {name: getattr(self, name) for name in GenerationModel.model_fields}
@@ -395,9 +387,6 @@ class GenerationModel(File):
         for one in (document, *document.get("replaces", ())):
             if one["reader_groups"] is None:
                 del one["reader_groups"]
-        for one in document.get("replaces", ()):
-            if one["configuration"] == document["configuration"]:
-                del one["configuration"]
         for name in ("unused", "settings") if "schemas" in document else ():
             if not document["schemas"][name]:
                 del document["schemas"][name]

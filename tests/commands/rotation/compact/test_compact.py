@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -168,16 +167,8 @@ def test_merged_generations_are_the_same_stream_before_and_after_clearing(vault:
     assert (again.unchanged, again.moved_bytes, again.waits_until) == (True, 0, "")
 
 
-def told_configurations(vault: Vault, span: GenerationSpan) -> list[int]:
-    """Return the originals of a merged generation whose configuration its manifest has."""
-    held = json.loads(contents(vault.root)[f"{PREFIX}{manifest_key(span)}"])["replaces"]
-    return [one["generation"] for one in held if "configuration" in one]
-
-
 def test_merged_generations_are_merged_again(chunks: Vault) -> None:
     compacted(chunks)
-    assert told_configurations(chunks, GenerationSpan(1, 5)) == []
-    chunks.update_stream(NAME, replace(chunks.configuration(), tags=("later",)))
     for number in range(3):
         chunks.add(b"later %d" % number)
         export(chunks, ("chunks", ""))
@@ -190,7 +181,6 @@ def test_merged_generations_are_merged_again(chunks: Vault) -> None:
     assert report.moved_bytes < before.bytes, "full ranges stay as they are"
     after = archive_of(chunks.root)
     assert [one.generation for one in after.manifest().replaces] == list(range(1, 9))
-    assert told_configurations(chunks, GenerationSpan(1, 8)) == [1, 2, 3, 4, 5]
     assert after.history().content_digest == before.content_digest
     assert (after.history(6).content_digest, after.history(2).content_digest) == (at_six, at_two)
     assert is_sound(chunks.root)
