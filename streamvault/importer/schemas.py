@@ -54,7 +54,7 @@ class ArchivedSchemas:
             return None
         where = source.archive.uri
         try:
-            noted = SchemaGroup.union(one.manifest.schemas for one in source.history.generations)
+            noted = SchemaGroup.union(source.archive.noted_schemas(source.history))
         except ValueError as error:
             raise Conflict("generations of the archive have recorded different schemas", where=str(error)) from None
         if noted is None:

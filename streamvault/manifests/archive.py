@@ -37,7 +37,7 @@ from streamvault.manifests.decisions import Decision
 from streamvault.manifests.files import File, decode, find_file
 from streamvault.manifests.history import Generation, History, by_segment, check_contains, check_follows, cross_check
 from streamvault.manifests.listing import UNKNOWN_TODO, Listing, check_decisions, manifest_lost, read_listing
-from streamvault.manifests.manifest import MAX_INDEX_BYTES, GenerationModel, IndexEntry, Manifest, Totals
+from streamvault.manifests.manifest import MAX_INDEX_BYTES, GenerationModel, IndexEntry, Manifest, SchemaGroup, Totals
 from streamvault.objectstore.store import AccessDenied, AlreadyExists, NoSuchObject, ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamName
@@ -267,6 +267,13 @@ class Archive:
         return self.stable(
             lambda listing: (*self.read_fingerprinted(self._span(listing, generation)), listing.decision)
         )
+
+    def noted_schemas(self, history: History) -> list[SchemaGroup | None]:
+        """Return what is noted of the schemas of some generations' events, oldest first.
+
+        The newest generation is asked, too: it may be the first whose export has noted them, and has those of all.
+        """
+        return [*(one.manifest.schemas for one in history.generations), self.manifest().schemas]
 
     def newest(self) -> Manifest | None:
         """Return the newest generation's manifest, to which another is to be added; None if there is no archive.

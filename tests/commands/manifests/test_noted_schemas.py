@@ -15,6 +15,7 @@ from streamvault import (
     compact_archive,
     convert_archive,
     delete_archive,
+    import_stream,
     promote_replica,
     read_archive,
     replicate_stream,
@@ -75,6 +76,17 @@ def test_what_remains_after_an_expiry_is_decoded_without_a_registry(vault: Vault
     assert noted(vault.root) == [[0, 1]]
     write_table(vault.archive, master="inline")
     assert [row["id"] for row in rows_of(vault.root)] == [3, 4]
+
+
+@pytest.mark.parametrize("options", [{"limit": 1}, {"generation": 1}])
+def test_events_before_the_first_notes_are_decoded(vault: Vault, options: dict[str, int]) -> None:
+    found = read_archive(vault.archive, decode="registry", **options).read_all()
+    assert (found["id"].to_pylist(), found["_error"].null_count) == ([0], 1)
+
+
+def test_what_is_restored_up_to_the_first_notes_has_schemas(vault: Vault) -> None:
+    with pytest.raises(Conflict, match="the schemas cannot be registered with their ids"):  # but they are noted
+        import_stream(vault.archive, vault.uri(NAME), generation=1, schemas="http://127.0.0.1:1", master="inline")
 
 
 def test_show_says_how_many_encodings_are_recorded(vault: Vault, ran: Ran) -> None:
