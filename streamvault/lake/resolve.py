@@ -45,7 +45,7 @@ from streamvault.layouts.keys import FOLDER_DIGITS
 from streamvault.manifests.archive import Archive, TableArchive
 from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sources.schemas import Encodings
+from streamvault.sources.schemas import Encodings, needless_registry
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import is_stream, open_stream, parse_stream
@@ -240,12 +240,11 @@ def _schemas(
     """Return the name of the events' group in a Schema Registry, and what returns its encodings; None for no group.
 
     Raises:
-        Usage: an option is missing or needless. A registry never is: it may be in the environment of every handoff.
+        Usage: an option is missing or needless.
     """
     url, name = (given.registry, given.group) if isinstance(given, HandoffOptions) else (None, None)
     if decode != "registry":
-        if url is not None or name is not None:
-            warnings.append("--registry and --group have no effect without --decode registry")
+        warnings += needless_registry(url, name)
         return "", None
     if given.columns_schema is not None or given.framing not in {None, "pravega"}:
         raise Usage("--schema and --framing are not for --decode registry", todo="Omit them.")
