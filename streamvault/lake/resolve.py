@@ -148,6 +148,9 @@ def _resolve(origin: Origin, archive: TableArchive, found: TableOptions | None, 
         # there are no payloads to infer from; nothing will be written, so the next run is the first again
         needless = ("decode", "framing", "event_time", "registry", "group")
         given = given.model_copy(update={name: None for name in needless if hasattr(given, name)})
+    if found is not None:  # before anything is inferred with them
+        asked = {"kind": given.format or found.kind, "decode": given.decode or found.decode}
+        check_same(found, found.model_copy(update=asked), archive.uri)
     with origin.unless_archive_changed():
         options, warnings, schemas = _options(origin, found, archive, given)
     place = TablePlace(database, options, archive, is_new=found is None)
@@ -266,7 +269,7 @@ def _options(
     target_size = given_size or (found.target_size if found else TARGET_SIZE)
     warnings: list[str] = []
     group, registered = _schemas(origin, found, given, decode, warnings)
-    framing = given.framing or (found.framing if found and found.decode == decode else "none")
+    framing = given.framing or (found.framing if found else "none")
     framing = "pravega" if group else framing
     if decode == "none" and (given.columns_schema is not None or given.event_time or framing != "none"):
         raise Usage("--schema, --framing and --event-time require --decode", todo="Add --decode.")
@@ -275,7 +278,7 @@ def _options(
     if given.message is not None and decode != "protobuf":
         raise Usage("--message requires --decode protobuf", todo="Add --decode protobuf --schema FILE.")
     sample = cache(lambda: list(origin.sample()))
-    if found is not None and decode == found.decode:
+    if found is not None:
         columns, avro, message = found.columns, found.avro, given.message or found.message
         if isinstance(given, HandoffOptions):
             _check_columns(found)
@@ -286,7 +289,7 @@ def _options(
     else:
         columns, avro, message = _columns(sample, decode, framing, given, warnings)
     if given.event_time is None:
-        field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
+        field, unit = (found.event_time, found.event_time_unit) if found else ("", "ms")
     else:
         field, unit = _event_time(given.event_time, columns)
     has_day = found.generation_day if found else kind == "iceberg" and not field
