@@ -263,7 +263,7 @@ def _weight(manifest: Manifest, target: int) -> int:
 
 def _metadata(manifest: Manifest) -> int:
     """Return about how many bytes a merged manifest has about the original generations of this one."""
-    originals = manifest.replaces or (manifest,)
+    originals = manifest.originals
     noted = [group for one in originals for group in one.reader_groups or ()]
     cuts = [one.to for one in originals] + [cut for one in noted for cut in (one.position, one.start, one.end) if cut]
     positions = sum(len(cut.offsets) for cut in cuts)

@@ -169,11 +169,11 @@ class _Following:
     def _round(self, tasks: Tasks, compaction: Compaction) -> Round:
         """Archive what is new, and merge; return whether the archive changed, and whether it is complete.
 
-        While nothing comes, most rounds ask only the stream whether it is still the same. What else can be new, they
-        would not see: positions of reader groups, schemas.
+        While nothing comes, most rounds ask only the stream whether it is still the same. They would not see that
+        reader groups have moved on; for schemas, the registry is asked before, and again when there are new events.
         """
-        is_alone = not (self.options.reader_groups or self.options.schemas)
-        seen = self.retrier(self._described) if is_alone and self._rest.begun else None
+        rests = self._rest.begun and not self.options.reader_groups
+        seen = self.retrier(self._described) if rests else None
         if seen is not None and self._rest.holds(seen):
             self._count(rounds=1)
             return Round(changed=False, sealed=False)

@@ -28,7 +28,6 @@ from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import check_boundaries, select_parts
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.manifest import load_index_code
-from streamvault.manifests.merging import originals_of
 from streamvault.manifests.options import POLL_SECONDS
 from streamvault.manifests.verbs.costs import cost_of_import
 from streamvault.manifests.verbs.reports import damage_reports
@@ -155,7 +154,7 @@ def generation_at(archive: Archive, moment: datetime) -> int:
     def find(listing: Listing) -> int:
         created = None
         for span in reversed(listing.spans):
-            for one in reversed(originals_of(archive.read_manifest(span))):
+            for one in reversed(archive.read_manifest(span).originals):
                 created = one.created
                 if created <= moment:
                     return one.generation

@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamvault.common.errors import Usage
 from streamvault.lake.avro_resolution import Resolved, ResolvedField, alone, branch_name, branches, resolved_fields
 from streamvault.lake.compressed import expanded, of_bzip2, of_deflate, of_summed_snappy, of_zstandard
-from streamvault.lake.payloads import NotDecoded, Parsed, also, checked_times, joined
+from streamvault.lake.payloads import NotDecoded, Parsed, all_reasons, also, checked_times
 from streamvault.lake.table import (
     MOST_DIGITS,
     MOST_TYPES,
@@ -373,7 +373,7 @@ class AvroPayloads:
                         values[row] = None if record is None else resolved.convert(values[row])
                     except ValueError as error:
                         values[row], whys[row] = None, f"{name}: {error}"
-                reasons = joined(reasons, pa.array(whys, pa.string()))
+                reasons = all_reasons(reasons, pa.array(whys, pa.string()))
             made, wrong = _column(values, reading)
             columns.append(made)
             if any(wrong):

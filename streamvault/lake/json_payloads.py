@@ -21,6 +21,7 @@ from streamvault.lake.payloads import (
     TIME,
     NotDecoded,
     Parsed,
+    all_reasons,
     also,
     as_lines,
     as_time,
@@ -28,7 +29,6 @@ from streamvault.lake.payloads import (
     checked_times,
     decimal_in,
     infinite_in,
-    joined,
     none_of,
     parse_parts,
     spread,
@@ -130,7 +130,7 @@ class JsonPayloads:
         columns = [column for half in halves for column in half.columns]
         return Parsed(
             [merged(*both) for both in zip(found.columns, columns, strict=True)],
-            merged(found.reasons, reduce(joined, (half.reasons for half in halves))),
+            merged(found.reasons, reduce(all_reasons, (half.reasons for half in halves))),
         )
 
     def _apart(self, payloads: pa.Array) -> Parsed:

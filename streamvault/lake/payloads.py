@@ -127,7 +127,7 @@ def parse_parts(
         clean = _attempted(part, whole) if is_clean else None
         is_clean = clean is not None
         parsed.append(clean or _sifted(part, kinds, whole, suspects))
-    return _joined(parsed, kinds)
+    return _one_after_another(parsed, kinds)
 
 
 def _sifted(
@@ -155,17 +155,17 @@ def _attempted(payloads: pa.Array, whole: Callable[[pa.Array], list[pa.Array]]) 
 def _halved(payloads: pa.Array, kinds: Sequence[pa.DataType], whole: Callable[[pa.Array], list[pa.Array]]) -> Parsed:
     """Decode all payloads at once; if that fails, decode each half by itself, down to the invalid ones."""
     if not len(payloads):
-        return _joined([], kinds)
+        return _one_after_another([], kinds)
     try:
         return Parsed(whole(payloads), _no_reasons(payloads))
     except NotDecoded as error:
         if len(payloads) == 1:
             return Parsed([pa.nulls(1, kind) for kind in kinds], pa.array([str(error)]))
     middle = len(payloads) // 2
-    return _joined([_halved(half, kinds, whole) for half in (payloads[:middle], payloads[middle:])], kinds)
+    return _one_after_another([_halved(half, kinds, whole) for half in (payloads[:middle], payloads[middle:])], kinds)
 
 
-def _joined(parts: Sequence[Parsed], kinds: Sequence[pa.DataType]) -> Parsed:
+def _one_after_another(parts: Sequence[Parsed], kinds: Sequence[pa.DataType]) -> Parsed:
     if not parts:
         return Parsed([pa.array([], kind) for kind in kinds], pa.array([], pa.string()))
     columns = [pa.concat_arrays([part.columns[index] for part in parts]) for index in range(len(kinds))]
@@ -187,10 +187,10 @@ def also(reasons: pa.Array, wrong: pa.Array, what: str) -> pa.Array:
     """Add a reason to those payloads that are wrong (true; null is false), after the reasons they have."""
     if not pc.any(wrong).as_py():
         return reasons
-    return joined(reasons, pc.if_else(wrong, pa.scalar(what), pa.scalar(None, pa.string())))
+    return all_reasons(reasons, pc.if_else(wrong, pa.scalar(what), pa.scalar(None, pa.string())))
 
 
-def joined(reasons: pa.Array, more: pa.Array) -> pa.Array:
+def all_reasons(reasons: pa.Array, more: pa.Array) -> pa.Array:
     """Return the reasons of both arrays for each payload; null if it has none in either."""
     return pc.coalesce(pc.binary_join_element_wise(reasons, more, text("; ")), reasons, more)
 

@@ -26,7 +26,7 @@ from streamvault.layouts.layout import WINDOW
 from streamvault.manifests import damage
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.history import History, check_boundaries, select_parts
-from streamvault.sources.schemas import Encodings
+from streamvault.sources.schemas import Encodings, needless_registry
 from streamvault.streamstore.cuts import parse_cut, segments_between
 from streamvault.streamstore.events import EventBlock, EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
@@ -190,7 +190,7 @@ class ArrowEvents:
     Args:
         schema: its columns.
         read: returns its batches.
-        warnings: what of the events' schemas cannot be used.
+        warnings: what of the events' schemas cannot be used, or that they are not.
 
     Attributes:
         schema: its columns.
@@ -291,7 +291,7 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
             first = None
 
     if decoder is None:
-        return ArrowEvents(schema, batches)
+        return ArrowEvents(schema, batches, needless_registry(options.registry, options.group))
     decode, names = decoder.decode, wanted.names
     return ArrowEvents(wanted, lambda: (decode(batch, names) for batch in batches()), decoder.warnings)
 

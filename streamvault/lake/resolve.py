@@ -45,7 +45,7 @@ from streamvault.layouts.keys import FOLDER_DIGITS
 from streamvault.manifests.archive import Archive, TableArchive
 from streamvault.manifests.manifest import SchemaGroup
 from streamvault.objectstore.uri import RootAddress
-from streamvault.sources.schemas import Encodings
+from streamvault.sources.schemas import Encodings, needless_registry
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import is_stream, open_stream, parse_stream
@@ -148,6 +148,9 @@ def _resolve(origin: Origin, archive: TableArchive, found: TableOptions | None, 
         # there are no payloads to infer from; nothing will be written, so the next run is the first again
         needless = ("decode", "framing", "event_time", "registry", "group")
         given = given.model_copy(update={name: None for name in needless if hasattr(given, name)})
+    if found is not None:  # before anything is inferred with them
+        asked = {"kind": given.format or found.kind, "decode": given.decode or found.decode}
+        check_same(found, found.model_copy(update=asked), archive.uri)
     with origin.unless_archive_changed():
         options, warnings, schemas = _options(origin, found, archive, given)
     place = TablePlace(database, options, archive, is_new=found is None)
@@ -240,12 +243,11 @@ def _schemas(
     """Return the name of the events' group in a Schema Registry, and what returns its encodings; None for no group.
 
     Raises:
-        Usage: an option is missing or needless. A registry never is: it may be in the environment of every handoff.
+        Usage: an option is missing or needless.
     """
     url, name = (given.registry, given.group) if isinstance(given, HandoffOptions) else (None, None)
     if decode != "registry":
-        if url is not None or name is not None:
-            warnings.append("--registry and --group have no effect without --decode registry")
+        warnings += needless_registry(url, name)
         return "", None
     if given.columns_schema is not None or given.framing not in {None, "pravega"}:
         raise Usage("--schema and --framing are not for --decode registry", todo="Omit them.")
@@ -267,7 +269,7 @@ def _options(
     target_size = given_size or (found.target_size if found else TARGET_SIZE)
     warnings: list[str] = []
     group, registered = _schemas(origin, found, given, decode, warnings)
-    framing = given.framing or (found.framing if found and found.decode == decode else "none")
+    framing = given.framing or (found.framing if found else "none")
     framing = "pravega" if group else framing
     if decode == "none" and (given.columns_schema is not None or given.event_time or framing != "none"):
         raise Usage("--schema, --framing and --event-time require --decode", todo="Add --decode.")
@@ -276,7 +278,7 @@ def _options(
     if given.message is not None and decode != "protobuf":
         raise Usage("--message requires --decode protobuf", todo="Add --decode protobuf --schema FILE.")
     sample = cache(lambda: list(origin.sample()))
-    if found is not None and decode == found.decode:
+    if found is not None:
         columns, avro, message = found.columns, found.avro, given.message or found.message
         if isinstance(given, HandoffOptions):
             _check_columns(found)
@@ -287,7 +289,7 @@ def _options(
     else:
         columns, avro, message = _columns(sample, decode, framing, given, warnings)
     if given.event_time is None:
-        field, unit = (found.event_time, found.event_time_unit) if found and found.decode == decode else ("", "ms")
+        field, unit = (found.event_time, found.event_time_unit) if found else ("", "ms")
     else:
         field, unit = _event_time(given.event_time, columns)
     has_day = found.generation_day if found else kind == "iceberg" and not field

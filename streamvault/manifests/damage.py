@@ -22,7 +22,7 @@ from streamvault.layouts.archived_range import (
 from streamvault.layouts.chain import RangeCheck
 from streamvault.layouts.keys import Place, PlaceAddress
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
-from streamvault.objectstore.bulk import WINDOW_BYTES, joined
+from streamvault.objectstore.bulk import WINDOW_BYTES, as_block
 from streamvault.objectstore.store import crc64nvme
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import HEADER_BYTES, MAX_EVENT_BYTES, Range, SegmentId
@@ -163,7 +163,7 @@ def compared_blocks(part: ArchivedPart, window: int = WINDOW_BYTES) -> memoryvie
         Damaged: as `read_verified`.
     """
     row, noted = part.row, base64.b64decode(part.row.block_checksums)
-    data = joined(open_reader(part.layout).read_range(part.place, row, part.start, part.end, window))
+    data = as_block(open_reader(part.layout).read_range(part.place, row, part.start, part.end, window))
     if len(data) != part.end - part.start:
         raise damaged_range(part)
     first = (part.start - row.start) // BLOCK_BYTES

@@ -59,7 +59,7 @@ class ExpiryRule:
             return len(spans)
         for index in range(len(spans) - 1, -1, -1):
             manifest = archive.read_manifest(spans[index])
-            kept += sum(one.bytes > 0 for one in manifest.replaces or (manifest,))
+            kept += sum(one.bytes > 0 for one in manifest.originals)
             if kept >= keep:
                 return index
         return -1
@@ -88,7 +88,7 @@ class ExpiryRule:
         longest = max(JUMP, timedelta(seconds=self.keep_for))
         latest: datetime | None = None
         for manifest in manifests:
-            for one in manifest.replaces or (manifest,):
+            for one in manifest.originals:
                 if latest is None or latest < one.created <= latest + longest:
                     latest = one.created
         assert latest is not None  # noqa: S101  (there is a generation)

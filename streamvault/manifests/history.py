@@ -342,7 +342,7 @@ class History:
     def _originals(self) -> Iterator[Manifest | Replaced]:
         """Yield the original generations, oldest first."""
         for each in self.generations:
-            for one in each.manifest.replaces or (each.manifest,):
+            for one in each.manifest.originals:
                 if one.generation <= self.generation:
                     yield one
 

@@ -364,9 +364,14 @@ class GenerationModel(File):
         return self.replaces[0].generation if self.replaces else self.generation
 
     @property
+    def originals(self) -> tuple[Replaced | Self, ...]:
+        """The original generations it contains, oldest first; itself if it is not merged."""
+        return self.replaces or (self,)
+
+    @property
     def ends(self) -> Mapping[int, tuple[Moment, Cut]]:
         """Each original generation it contains → when it was created and where it ends, as no other archive has it."""
-        return {one.generation: (one.created, one.to) for one in self.replaces or (self,)}
+        return {one.generation: (one.created, one.to) for one in self.originals}
 
     @property
     def span(self) -> GenerationSpan:

@@ -120,7 +120,7 @@ class Merger:
         return last.model_copy(
             update={
                 "from_": first.from_,
-                "replaces": tuple(one for generation in self._held for one in originals_of(generation.manifest)),
+                "replaces": tuple(as_replaced(one) for held in self._held for one in held.manifest.originals),
                 "segments": tuple(self._entries(rows)),
                 "gaps": tuple(self._gaps()),
                 "events": sum(generation.manifest.events for generation in self._held),
@@ -152,22 +152,20 @@ class Merger:
         yield from sorted(gaps, key=lambda gap: (gap.id, gap.start))
 
 
-def originals_of(manifest: Manifest) -> tuple[Replaced, ...]:
-    """Return the original generations that a generation contains: itself, if it is not merged."""
-    if manifest.replaces:
-        return manifest.replaces
-    return (
-        Replaced(
-            generation=manifest.generation,
-            created=manifest.created,
-            to=manifest.to,
-            epochs=len(manifest.epochs),
-            configuration=manifest.configuration,
-            sealed=manifest.sealed,
-            events=manifest.events,
-            bytes=manifest.bytes,
-            reader_groups=manifest.reader_groups,
-        ),
+def as_replaced(original: Manifest | Replaced) -> Replaced:
+    """Return one of `Manifest.originals` as a merged generation has it."""
+    if isinstance(original, Replaced):
+        return original
+    return Replaced(
+        generation=original.generation,
+        created=original.created,
+        to=original.to,
+        epochs=len(original.epochs),
+        configuration=original.configuration,
+        sealed=original.sealed,
+        events=original.events,
+        bytes=original.bytes,
+        reader_groups=original.reader_groups,
     )
 
 

@@ -102,7 +102,7 @@ def in_blocks(parts: Iterable[bytes | bytearray | memoryview], size: int) -> Ite
         yield held
 
 
-def joined(parts: Iterable[bytes | bytearray | memoryview]) -> memoryview:
+def as_block(parts: Iterable[bytes | bytearray | memoryview]) -> memoryview:
     """Return the bytes of all parts as one block; a single part is not copied."""
     found = list(parts)
     return memoryview(found[0] if len(found) == 1 else b"".join(found))

@@ -271,8 +271,7 @@ def _holds_bytes(replica: OpenStream, info: SegmentInfo, start: int, torn: int) 
         return _whole_up_to(replica, info, info.start_offset, start) < start
     if info.write_offset - torn < HEADER_BYTES:
         return True
-    blocks = replica.store.read(replica.name, info.segment, torn, torn + HEADER_BYTES)
-    header = b"".join(bytes(block) for block in blocks)
+    header = replica.store.read_bytes(replica.name, info.segment, torn, torn + HEADER_BYTES)
     return not MAX_EVENT_BYTES < _HEADER.unpack(header)[0] <= ANY_EVENT_BYTES
 
 

@@ -19,7 +19,7 @@ from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.events import LAYOUT as EVENTS
 from streamvault.layouts.layout import LAYOUTS, open_layout, open_reader
 from streamvault.manifests.damage import ArchivedPart, compared_blocks, damaged_range, read_verified
-from streamvault.objectstore.bulk import in_blocks, joined
+from streamvault.objectstore.bulk import as_block, in_blocks
 from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import ANY_EVENT_BYTES
@@ -110,7 +110,7 @@ def compared_block(known: KnownRange, number: int, chain: memoryview | None = No
             low, high = edges[bisect_right(edges, start) - 1], edges[bisect_left(edges, end)]
             held = replace(row, start=low, end=high, digest="", block_checksums="")
         read = open_reader(part.layout).read_range(part.place, held, start, end, WINDOW_BYTES)
-    block = joined(read)
+    block = as_block(read)
     if hashlib.sha256(block).digest() != known.digests[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]:
         raise damaged_range(part)
     return block

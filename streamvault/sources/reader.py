@@ -83,8 +83,8 @@ class SegmentReader:
         if header_end > min(planned.span.high, planned.segment_end):
             return 0
         try:
-            blocks = self._store.read(planned.stream, planned.segment, self.end, header_end)
-            size: int = _HEADER.unpack(b"".join(blocks))[0]
+            header = self._store.read_bytes(planned.stream, planned.segment, self.end, header_end)
+            size: int = _HEADER.unpack(header)[0]
         except (SegmentTruncated, NoSuchSegment):
             return 0
         return HEADER_BYTES + size if MAX_EVENT_BYTES < size <= self._largest else 0

@@ -41,6 +41,15 @@ def needless_group(schemas: str | None, group: str | None) -> tuple[str, ...]:
     return ("--schema-group has no effect without --schemas URL",) if group and not schemas else ()
 
 
+def needless_registry(registry: str | None, group: str | None) -> tuple[str, ...]:
+    """Return a warning if a registry or its group is named for events that are not decoded by its schemas.
+
+    It is no error: a registry may be in the environment of every command.
+    """
+    is_needless = registry is not None or group is not None
+    return ("--registry and --group have no effect without --decode registry",) if is_needless else ()
+
+
 @dataclass
 class RegistryGroup:
     """A group in a Schema Registry, during one run.

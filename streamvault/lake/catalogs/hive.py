@@ -9,10 +9,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from streamvault.common.errors import Usage
+from streamvault.lake.catalogs.registration import find_registration
 from streamvault.lake.location import TablePlace
 from streamvault.lake.reports import Engine
 from streamvault.lake.table import GENERATION, TableOptions, hive_type, trino_type
 from streamvault.layouts.keys import segment_name, table_files
+from streamvault.manifests.files import one_line
 from streamvault.streamstore.model import SegmentId
 
 
@@ -228,10 +230,18 @@ def _trino(table: HiveTable) -> str:
     return text + "".join(calls)
 
 
+_TWICE = """\
+-- The table is {} in {}. If Trino has that catalog, it needs no statement. This one registers
+-- the table again, as it is now: it gets no later generations, and maintenance of one deletes files of the other.
+"""
+
+
 def _iceberg(place: TablePlace, engine: Engine) -> str:
     table = place.options.table
     if engine == "trino":
-        return f"CALL system.register_table('{place.database}', '{table}', '{place.location}');\n"
+        held = find_registration(place)
+        note = "" if held is None else _TWICE.format(one_line(held.table), one_line(held.catalog))
+        return f"{note}CALL system.register_table('{place.database}', '{table}', '{place.location}');\n"
     if engine == "hive":
         return (
             f"CREATE EXTERNAL TABLE IF NOT EXISTS `{place.database}`.`{table}`\n"

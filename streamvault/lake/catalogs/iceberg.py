@@ -314,7 +314,9 @@ class IcebergTables:
     def _record_creation(self, place: TablePlace, created: UUID) -> None:
         """Record the table that this run has created; drop it, but no file, if that is no longer to be registered.
 
-        Another one was registered meanwhile, or the table was removed.
+        Another one was registered meanwhile, or the table was removed. No catalog can drop a table only if it has a
+        certain UUID. If somebody drops or renames this run's table and creates another one of its name between the look
+        and the drop, that one is dropped: it keeps all its files, so its newest metadata can be registered again.
         """
         try:
             fix_identity(place, created)

@@ -47,6 +47,15 @@ class CreatedTable(File):
     uuid: UUID
 
 
+def find_registration(place: TablePlace) -> Registration | None:
+    """Return where a table is registered; None for nowhere yet.
+
+    Raises:
+        Damaged: the record cannot be read.
+    """
+    return find_file(Registration, place.archive.store, _key(place))
+
+
 def check_registration(place: TablePlace, catalog: str) -> None:
     """Check that a table is registered here, or nowhere yet.
 
@@ -58,7 +67,7 @@ def check_registration(place: TablePlace, catalog: str) -> None:
         Conflict: it is registered elsewhere.
         Damaged: the record cannot be read.
     """
-    found = find_file(Registration, place.archive.store, _key(place))
+    found = find_registration(place)
     if found is not None:
         _check_same(found, place, catalog)
 
@@ -101,7 +110,7 @@ def check_never_created(place: TablePlace, others: Iterable[tuple[str, str]]) ->
         Conflict: it was, and was renamed; or the catalog in which it was registered is not known.
         Damaged: the record cannot be read.
     """
-    recorded = find_file(Registration, place.archive.store, _key(place))
+    recorded = find_registration(place)
     if recorded is None:
         return
     record = place.archive.place.at(_key(place))

@@ -59,11 +59,7 @@ def overview_of(
         has_plan: whether it may have an unfinished generation.
         gather: what else to do with the manifests of an archive.
     """
-    summary = ArchiveSummary(
-        archive=Archive(archive.root, archive.stream, archive.store).uri,
-        table=archive.table,
-        stream_name=str(archive.stream),
-    )
+    summary = summary_of(archive, archive.table)
     try:
         listing = archive.listing(keys)
         if listing.decision.is_deleted:
@@ -82,6 +78,12 @@ def overview_of(
         return archive.stable(lambda now: _read(archive, summary, now, gather), listing)
     except Problem as problem:
         return Overview(archive, replace(summary, problem=str(problem)))
+
+
+def summary_of(archive: Archive, table: str, problem: Problem | str = "") -> ArchiveSummary:
+    """Return what is said of an archive or one of its tables without its records, and why these cannot be read."""
+    uri = Archive(archive.root, archive.stream, archive.store).uri
+    return ArchiveSummary(archive=uri, table=table, stream_name=str(archive.stream), problem=str(problem))
 
 
 def _counted(summary: ArchiveSummary, listing: Listing) -> ArchiveSummary:

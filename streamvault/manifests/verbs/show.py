@@ -23,7 +23,7 @@ from streamvault.manifests.history import Generation
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.options import GetOptions
-from streamvault.manifests.verbs.overview import Gather, Overview, overview_of
+from streamvault.manifests.verbs.overview import Gather, Overview, overview_of, summary_of
 from streamvault.manifests.verbs.reports import ArchiveSummary, Timeline, TimelineEntry
 from streamvault.objectstore.bulk import list_records
 from streamvault.objectstore.store import (
@@ -225,8 +225,7 @@ class _Folders:
             except InvalidKey:  # a foreign folder
                 continue
             except (AccessDenied, Damaged) as problem:
-                summary = ArchiveSummary(archive=archive.uri, table=table, stream_name=str(name), problem=str(problem))
-                unreadable.append(Overview(None, summary))
+                unreadable.append(Overview(None, summary_of(archive, table, problem)))
         for each in found:
             has_plan = WORK.rstrip("/") in folders and not each.table
             held = None if each.table else keys

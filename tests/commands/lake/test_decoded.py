@@ -97,6 +97,9 @@ def test_cat_writes_fields(vault: Vault, ran: Ran) -> None:
 def test_what_cannot_be_decoded_is_said_in_one_line(vault: Vault, ran: Ran, tmp_path: Path) -> None:
     _, err = ran("cat", vault.archive, "--decode", "registry", code=2)
     assert err == "streamvault: --decode requires --format jsonl or --json. Add one of them.\n"
+    for option in ("--registry", "--group"):
+        _, err = ran("cat", vault.archive, option, "http://registry:1", code=0)
+        assert err == "warning: --registry and --group have no effect without --decode registry\n"
     bare = Vault(tmp_path)
     bare.create()
     bare.add(*EVENTS)

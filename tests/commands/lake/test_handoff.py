@@ -221,6 +221,7 @@ def test_command_prints_what_it_did(vault: Vault, ran: Ran) -> None:
     assert "wrote generation 1 of scope.stream" in ran(*line).out
     assert json.loads(ran(*line, "--json").out)["unchanged"]
     assert main([*line, "--format", "parquet"]) == 4
+    assert main([*line, "--decode", "json"]) == main([*line, "--decode", "avro"]) == 4, "not 2: nothing is inferred"
     assert main([*line, "--table", "other", "--decode", "json", "--schema", "/no/such/file"]) == 2
 
 

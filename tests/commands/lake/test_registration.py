@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update.schema import UpdateSchema
 from pyiceberg.types import DoubleType, FloatType, LongType, StringType
 
-from streamvault import write_table
+from streamvault import table_ddl, write_table
 from streamvault.common.errors import Conflict, Overtaken
 from streamvault.lake import handoff, location
 from streamvault.lake.catalogs import CatalogFailed, iceberg
@@ -56,6 +56,16 @@ def test_second_registration_is_refused_before_anything_is_written(vault: Vault,
     assert "table" in refused.value.todo
     assert contents(vault.root) == before
     assert hand_off(vault).registered == (2,)
+
+
+def test_statement_for_a_table_that_is_in_a_catalog_says_so(vault: Vault) -> None:
+    hand_off(vault, None)
+    statement = table_ddl(vault.uri(), "trino", root=vault.root, table="lake.t")
+    assert statement.startswith("CALL system.register_table('lake', 't', 'file://")
+    hand_off(vault)
+    notes = table_ddl(vault.uri(), "trino", root=vault.root, table="lake.t").removesuffix(statement)
+    assert notes.startswith("-- The table is lake.t in sqlite:///")
+    assert all(line.startswith("-- ") and ";" not in line for line in notes.splitlines())
 
 
 @pytest.mark.parametrize("size", [None, 4096], ids=["alike", "of other options"])

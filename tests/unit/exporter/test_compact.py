@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streamvault.exporter import compact
 from streamvault.exporter.compact import FACTOR, choose_runs, choose_tiers
 from streamvault.manifests.manifest import GroupEntry, Manifest
-from streamvault.manifests.merging import can_merge, originals_of
+from streamvault.manifests.merging import as_replaced, can_merge
 from tests.archives import two_generations
 
 K = 1024
@@ -121,7 +121,7 @@ def test_a_merged_manifest_is_smaller_than_readers_accept(monkeypatch: pytest.Mo
     runs = choose_runs(held, set(), target=1 << 28, at_least=2)
     assert [one for run in runs for one in run] == held
     for run in runs:
-        merged = made.model_copy(update={"replaces": tuple(original for one in run for original in originals_of(one))})
+        merged = made.model_copy(update={"replaces": tuple(as_replaced(part) for one in run for part in one.originals)})
         assert len(json.dumps(merged.document()["replaces"], indent=1)) <= most
     assert len(runs) <= len(held) // 4
 

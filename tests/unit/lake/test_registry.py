@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from streamvault import export_stream, follow_stream, import_stream, write_table
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
+from streamvault.exporter.follow import _Following
 from streamvault.exporter.reports import ExportReport
 from streamvault.exporter.run import ExportRun
 from streamvault.lake.avro import AvroPayloads
@@ -825,20 +826,24 @@ def test_follow_asks_only_for_what_is_new(tmp_path: Path) -> None:
             if len(asked) < 3:
                 vault.add(b"more")
 
-        progress = Progress()
-        with patch.object(progress, "note", note):
-            follow_stream(
+        progress, archive_new = Progress(), _Following._archive_new
+        with (
+            patch.object(progress, "note", note),
+            patch.object(_Following, "_archive_new", autospec=True, side_effect=archive_new) as looked,
+        ):
+            report = follow_stream(
                 vault.uri(),
                 vault.root,
                 schemas=server.url,
                 schema_group="group",
                 master="inline",
                 every=0.01,
-                idle=0.2,
+                idle=1,
                 progress=progress,
             )
         assert not server.paths, "rounds without events ask for nothing"
     assert [len(one) for one in asked] == [6, 4, 4]
+    assert looked.call_count < report.rounds, "while nothing comes, most rounds do not look at the archive"
 
 
 def test_a_handoff_asks_for_each_encoding_once(tmp_path: Path) -> None:
