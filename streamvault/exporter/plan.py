@@ -185,6 +185,9 @@ def _differences(plan: Plan, options: ExportOptions) -> Iterator[str]:
         yield "no --reader-groups"
     if options.schemas and plan.schemas is None:
         yield "no --schemas"
+    group = plan.schemas and plan.schemas.group
+    if options.schemas and options.schema_group and group and group != options.schema_group:
+        yield f"--schema-group {group}"
 
 
 def _text(value: Any) -> str:

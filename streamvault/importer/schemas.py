@@ -54,7 +54,10 @@ class ArchivedSchemas:
             return None
         where = source.archive.uri
         try:
-            noted = SchemaGroup.union(source.archive.noted_schemas(source.history))
+            manifests = [one.manifest for one in source.history.generations]
+            covered = [one.schemas for one in manifests]  # by the fingerprints
+            groups = covered if options.fingerprints else source.archive.noted_schemas(manifests)
+            noted = SchemaGroup.union(groups)
         except ValueError as error:
             raise Conflict("generations of the archive have recorded different schemas", where=str(error)) from None
         if noted is None:

@@ -272,7 +272,7 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
     if options.decode is not None:
         from streamvault.lake.decoded import decoder_of  # noqa: PLC0415  (imports what decodes each format)
 
-        noted = source.noted_schemas(history)
+        noted = source.noted_schemas(one.manifest for one in history.generations)
         decoder = decoder_of(Encodings.of(source.stream, noted, options.registry, options.group).read())
         wanted = decoder.schema_with(schema)
         if "payload" not in schema.names:

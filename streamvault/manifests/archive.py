@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -268,12 +268,18 @@ class Archive:
             lambda listing: (*self.read_fingerprinted(self._span(listing, generation)), listing.decision)
         )
 
-    def noted_schemas(self, history: History) -> list[SchemaGroup | None]:
-        """Return what is noted of the schemas of some generations' events, oldest first.
+    def noted_schemas(self, manifests: Iterable[Manifest]) -> list[SchemaGroup | None]:
+        """Return what is noted of the schemas of some generations' events, given the manifests, oldest first.
 
-        The newest generation is asked, too: it may be the first whose export has noted them, and has those of all.
+        The newest of all is asked, too: it may be the first whose export has noted them, and has those of all. If it is
+        damaged, or contradicts the given ones, these must do.
         """
-        return [*(one.manifest.schemas for one in history.generations), self.manifest().schemas]
+        noted = [one.schemas for one in manifests]
+        with suppress(Damaged, ValueError):
+            newest = self.manifest().schemas
+            SchemaGroup.union([*noted, newest])
+            return [*noted, newest]
+        return noted
 
     def newest(self) -> Manifest | None:
         """Return the newest generation's manifest, to which another is to be added; None if there is no archive.

@@ -58,7 +58,7 @@ class _ReadOptions:
     @property
     def schemas(self) -> SchemaGroup | None:
         """What decodes the payloads; None if they are not decoded."""
-        return schemas_of(self.decoding, self.stream, self.archive)
+        return schemas_of(self.decoding, self.stream, self.archive, self.generation)
 
 
 def _read_options(given: Mapping[str, str]) -> _ReadOptions:

@@ -19,14 +19,18 @@ from streamvault.streamstore.model import StreamName
 
 
 def schemas_of(
-    decoding: PayloadDecoding | None, stream: StreamName, archive: Archive | None = None
+    decoding: PayloadDecoding | None,
+    stream: StreamName,
+    archive: Archive | None = None,
+    generation: int | None = None,
 ) -> SchemaGroup | None:
     """Return the encodings of a stream's events; None if they are not decoded.
 
     Args:
         decoding: how they are decoded.
         stream: the stream.
-        archive: its archive, whose newest generation has noted all that the ones before it have.
+        archive: its archive.
+        generation: the newest generation that is read, which has noted all that the ones before it have; None for all.
 
     Raises:
         Usage: nothing says how they are encoded.
@@ -34,7 +38,7 @@ def schemas_of(
     """
     if decoding is None:
         return None
-    noted = [] if archive is None else [archive.manifest().schemas]
+    noted = [] if archive is None else archive.noted_schemas([archive.manifest(generation)])
     return Encodings.of(stream, noted, decoding.registry, decoding.group).read()
 
 

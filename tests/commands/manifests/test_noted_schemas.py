@@ -6,7 +6,10 @@ import gzip
 import json
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -15,6 +18,7 @@ from streamvault import (
     compact_archive,
     convert_archive,
     delete_archive,
+    export_stream,
     import_stream,
     promote_replica,
     read_archive,
@@ -22,9 +26,11 @@ from streamvault import (
     rotate_stream,
     write_table,
 )
-from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.errors import Conflict, Damaged, Usage
+from streamvault.exporter.run import ExportRun
 from streamvault.layouts.keys import GenerationSpan, manifest_key
 from streamvault.manifests.files import seal
+from streamvault.spark.archive_source import ArchiveDataSource
 from testkit.lakes import rows_of
 from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, is_sound, replace_object
 from tests.told import Ran
@@ -87,6 +93,48 @@ def test_events_before_the_first_notes_are_decoded(vault: Vault, options: dict[s
 def test_what_is_restored_up_to_the_first_notes_has_schemas(vault: Vault) -> None:
     with pytest.raises(Conflict, match="the schemas cannot be registered with their ids"):  # but they are noted
         import_stream(vault.archive, vault.uri(NAME), generation=1, schemas="http://127.0.0.1:1", master="inline")
+
+
+def tear(vault: Vault) -> None:
+    """Damage the manifest of the newest generation."""
+    key = f"{NAME}/{manifest_key(GenerationSpan.of(4))}"
+    replace_object(vault.root, key, contents(vault.root)[key][:-40])
+
+
+def forge(vault: Vault) -> None:
+    """Give the newest generation another schema."""
+    alter(vault, 4, sealed=True)
+
+
+@pytest.mark.parametrize("harm", [tear, forge])
+def test_newest_generation_that_is_bad_keeps_none_before_it_from_being_decoded(
+    vault: Vault, harm: Callable[[Vault], None]
+) -> None:
+    harm(vault)
+    for options in ({"limit": 2}, {"generation": 3}):
+        found = read_archive(vault.archive, decode="registry", **options).read_all()
+        assert found["id"].to_pylist() == [0, 1, 2][: found.num_rows]
+    kept = ArchiveDataSource({"path": vault.archive, "generation": "3", "decode": "registry"})
+    assert "id" in kept.schema().names
+    with pytest.raises((Damaged, Conflict)):
+        decoded(vault.root)
+
+
+def test_only_what_the_fingerprints_cover_is_registered(vault: Vault) -> None:
+    options: dict[str, Any] = {"generation": 1, "schemas": "http://127.0.0.1:1", "master": "inline"}
+    pinned = archive_of(vault.root).found(1)[1]
+    with pytest.raises(Usage, match="the archive has recorded no schemas"):
+        import_stream(vault.archive, vault.uri(NAME), fingerprints=[pinned], **options)
+
+
+def test_unfinished_export_is_not_resumed_with_another_group(vault: Vault) -> None:
+    other = Vault(vault.folder, a_root())
+    with Group(1) as server:
+        with patch.object(ExportRun, "run", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            export(other, server)
+        with pytest.raises(Usage, match="other options: schema_group group"):
+            export_stream(other.uri(), other.root, schemas=server.url, schema_group="another", master="inline")
+        export(other, server)
 
 
 def test_show_says_how_many_encodings_are_recorded(vault: Vault, ran: Ran) -> None:
