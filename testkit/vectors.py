@@ -200,7 +200,7 @@ def _schemas(vault: Making) -> None:
     vault.create(1)
     vault.add(b"\x01\x00\x00\x00\x00\x0ahello")
     schema = base64.b64encode(b'{"type": "string"}').decode()
-    entry = SchemaEntry(type="word", format="Avro", version=0, data=schema, encoding=0)
+    entry = SchemaEntry(type="word", format="Avro", version=0, data=schema, encoding=0, codec="")
     publish_with(vault, schemas=SchemaGroup(group="words", entries=(entry,)))
 
 
