@@ -35,18 +35,18 @@ type hold struct {
 
 // Decision says what has expired, is merged and is held.
 type Decision struct {
-	Format   uint32            `json:"format"`
-	Scope    string            `json:"scope"`
-	Stream   string            `json:"stream"`
-	Number   uint32            `json:"number"`
-	Dropped  uint32            `json:"dropped"`
-	Swept    uint32            `json:"swept"`
-	Begin    *map[string]int64 `json:"begin"`
-	Empty    bool              `json:"empty"`
-	Merged   []span            `json:"merged"`
-	Holds    []hold            `json:"holds"`
-	Released []hold            `json:"released"`
-	Deletion string            `json:"deletion"`
+	Format   uint32           `json:"format"`
+	Scope    string           `json:"scope"`
+	Stream   string           `json:"stream"`
+	Number   uint32           `json:"number"`
+	Dropped  uint32           `json:"dropped"`
+	Swept    uint32           `json:"swept"`
+	Begin    map[string]int64 `json:"begin"`
+	Empty    bool             `json:"empty"`
+	Merged   []span           `json:"merged"`
+	Holds    []hold           `json:"holds"`
+	Released []hold           `json:"released"`
+	Deletion string           `json:"deletion"`
 }
 
 var recordKey = regexp.MustCompile(`^_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json|blocks\.json)$`)
@@ -150,14 +150,8 @@ func (archive *Archive) decision(number uint32) (found Decision) {
 
 func (after Decision) follows(before Decision) bool {
 	isDeleted := after.Deletion == "decided" || after.Deletion == "done"
-	begun := func(one Decision) map[string]int64 {
-		if one.Begin == nil {
-			return nil
-		}
-		return *one.Begin
-	}
 	right := after.Dropped >= before.Dropped && after.Swept >= before.Swept && !(isDeleted && len(after.Holds) > 0)
-	right = right && (before.Dropped == 0 || before.Empty && after.Empty || maps.Equal(begun(before), begun(after)))
+	right = right && (before.Dropped == 0 || before.Empty && after.Empty || maps.Equal(before.Begin, after.Begin))
 	if step := before.Deletion + ">" + after.Deletion; before.Deletion != after.Deletion {
 		right = right && slices.Contains([]string{">begun", "begun>", "begun>decided", "decided>done"}, step)
 		right = right && after.Dropped == before.Dropped && slices.Equal(after.Holds, before.Holds)

@@ -127,50 +127,44 @@ func (archive *Archive) check(value jsontext.Value, kind, name string) {
 	kind, bounds, _ := strings.Cut(kind, "=")
 	size, low, high := 0.0, 0.0, float64(math.MaxInt64)
 	fmt.Sscanf(bounds, "%g,%g", &low, &high)
-	right := false
+	right, list, members, text := kind == "bool", []jsontext.Value{}, map[string]jsontext.Value{}, ""
 	switch value.Kind() {
 	case 'n':
 		right = strings.HasSuffix(kind, "~")
 	case '[':
-		var list []jsontext.Value
 		json.Unmarshal(value, &list)
 		element, isArray := strings.CutPrefix(kind, "[]")
 		for right = isArray; right && len(list) > 0; list = list[1:] {
 			archive.check(list[0], element, name)
 		}
 	case '{':
-		var members map[string]jsontext.Value
 		json.Unmarshal(value, &members)
 		isCut := strings.HasPrefix(kind, "cut")
 		right = tables[kind] != "" || isCut && len(members) > 0
+		for segment := range members {
+			if isCut {
+				archive.id(segment)
+				archive.check(members[segment], "int", name)
+			}
+		}
 		for _, member := range strings.Fields(tables[kind]) {
 			of, kind, _ := strings.Cut(member, ":")
 			of, optional := strings.CutSuffix(of, "?")
-			held, there := members[of]
-			if need(there || optional, "%s lacks %s", name, of); there {
-				archive.check(held, kind, name+" "+of)
+			if members[of] != nil {
+				archive.check(members[of], kind, name+" "+of)
 			}
-		}
-		for segment, offset := range members {
-			if isCut {
-				archive.id(segment)
-				archive.check(offset, "int", name)
-			}
+			need(members[of] != nil || optional, "%s lacks %s", name, of)
 		}
 	case '"':
-		var text string
 		json.Unmarshal(value, &text)
-		size = float64(utf8.RuneCountInString(text))
-		kind = strings.TrimSuffix(kind, "~")
+		size, kind = float64(utf8.RuneCountInString(text)), strings.TrimSuffix(kind, "~")
 		_, err := time.Parse(time.RFC3339, text)
-		isOfForm := forms[kind] != nil && forms[kind].MatchString(text) && (kind != "time" || err == nil)
-		right = isOfForm || strings.Contains(kind, "|") && slices.Contains(strings.Split(kind, "|"), text)
+		right = forms[kind] != nil && forms[kind].MatchString(text) && (kind != "time" || err == nil)
+		right = right || strings.Contains(kind, "|") && slices.Contains(strings.Split(kind, "|"), text)
 	case '0':
 		_, err := strconv.ParseInt(string(value), 10, 64)
 		size, _ = strconv.ParseFloat(string(value), 64)
 		right = kind == "number" || kind == "int" && err == nil
-	default:
-		right = kind == "bool"
 	}
-	need(right && (bounds == "" || low <= size && size <= high) && (kind != "int" || size >= low), "%s is not valid: %.99s", name, value)
+	need(right && (kind != "int" && bounds == "" || low <= size && size <= high), "%s is not valid: %.99s", name, value)
 }

@@ -38,6 +38,14 @@ type part struct {
 	Digest string `json:"digest"`
 }
 
+type place struct {
+	Segment string `json:"segment"`
+	Start   uint64 `json:"start"`
+	End     uint64 `json:"end"`
+	Offset  uint64 `json:"offset"`
+	Length  uint64 `json:"length"`
+}
+
 // Manifest is that of a generation.
 type Manifest struct {
 	Format      uint32            `json:"format"`
@@ -54,12 +62,8 @@ type Manifest struct {
 	From        map[string]uint64 `json:"from"`
 	To          map[string]uint64 `json:"to"`
 	Segments    []part            `json:"segments"`
-	Gaps        []struct {
-		Segment string `json:"segment"`
-		Start   uint64 `json:"start"`
-		End     uint64 `json:"end"`
-	} `json:"gaps"`
-	Index struct {
+	Gaps        []place           `json:"gaps"`
+	Index       struct {
 		Bytes  int64  `json:"bytes"`
 		Digest string `json:"digest"`
 	} `json:"index"`
@@ -68,11 +72,7 @@ type Manifest struct {
 		To         map[string]uint64 `json:"to"`
 		Epochs     int               `json:"epochs"`
 	} `json:"replaces"`
-	Witness []struct {
-		Segment string `json:"segment"`
-		Offset  uint64 `json:"offset"`
-		Length  uint64 `json:"length"`
-	} `json:"witness"`
+	Witness     []place `json:"witness"`
 	history     []change
 	fingerprint string
 	rows        map[ID][]*Row
