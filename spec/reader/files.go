@@ -119,7 +119,7 @@ var forms = map[string]*regexp.Regexp{
 	"name":   regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`),
 	"uuid":   regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?$`),
 	"base64": regexp.MustCompile(`^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`),
-	"time":   regexp.MustCompile(`^(19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$`),
+	"time":   regexp.MustCompile(`^(19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`),
 }
 
 // Checks that a JSON value is of a type.

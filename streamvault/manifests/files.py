@@ -278,7 +278,9 @@ SegmentName = Annotated[
     str, AfterValidator(_segment_name), Field(description="full name of a segment: scope/stream/N.#epoch.E")
 ]
 
-_TIME = re.compile(r"(19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})")
+_TIME = re.compile(
+    r"(19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
 
 
 def _as_time(value: object) -> object:

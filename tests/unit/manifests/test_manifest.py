@@ -213,6 +213,8 @@ IMPOSSIBLE: dict[str, tuple[Change, str]] = {
             "in lower case": "2026-01-02t03:04:05z",
             "without seconds": "2026-01-02T03:04Z",
             "with an offset without a colon": "2026-01-02T03:04:05+0100",
+            "with an offset of a day": "2026-01-02T03:04:05+24:00",
+            "with an offset of 60 minutes": "2026-01-02T03:04:05+01:60",
             "with a comma": "2026-01-02T03:04:05,6Z",
             "that is none": "2026-02-30T03:04:05Z",
             "of a leap second": "2016-12-31T23:59:60Z",
