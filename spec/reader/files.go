@@ -70,7 +70,8 @@ func (archive *Archive) file(key string, into any) []byte {
 	json.Unmarshal(data, &version)
 	_, isManifest := into.(*Manifest)
 	format, isNumber := version.Format.(float64)
-	isKnown := format == 1 && !isManifest || format == 2 && (isDecision || isManifest)
+	isOld := isManifest && bytes.Contains(data, []byte(`"epochs"`)) // otherwise it is another file in place of a manifest
+	isKnown := format == 1 && !isOld || format == 2 && (isDecision || isManifest)
 	if isNumber && !isKnown || len(version.Features) > 0 {
 		panic(failure{"reject", key + " is of a version, or has a feature, that this reader does not know"})
 	}

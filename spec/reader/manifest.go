@@ -134,7 +134,7 @@ func (archive *Archive) manifest(wanted span) *Manifest {
 	key := wanted.stem() + ".json"
 	found.fingerprint = digestOf(archive.file(key, found))
 	isOurs := found.Scope+"/"+found.Stream == archive.stream && found.Generation == wanted.Generation && found.first() == wanted.First
-	need(isOurs && (found.Line == nil || *found.Line == archive.line), "%s is of another archive or generation", key)
+	need(isOurs && found.Format == 2 && (found.Line == nil || *found.Line == archive.line), "%s is of another archive or generation", key)
 	stored := found.Layout + " " + found.Compression
 	need(stored == "chunks " || stored == "chunks zstd" || stored == "events " && found.Content == "events", "%s: %s", key, stored)
 	for at, one := range found.Replaces {

@@ -26,7 +26,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     ValidationError,
-    ValidationInfo,
 )
 from pydantic_core import ErrorDetails
 
@@ -193,7 +192,7 @@ def decode(model: type[F], data: bytes, where: str) -> F:
         raise Damaged(f"not a valid file (more than {MOST_VALUES} values)", where=where)
     try:
         check_names(data)
-        made = model.model_validate_json(data, by_alias=True, by_name=False)
+        made = model.model_validate_json(data, context=model, by_alias=True, by_name=False)
     except json.JSONDecodeError as error:
         raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(error)}") from None
     except ValidationError as error:
@@ -240,16 +239,6 @@ def _number(value: object) -> object:
 
 NUMBER = BeforeValidator(_number)
 """Of a version: another number is a newer release's, and what is no integer is damage, although ``2.0 == 2``."""
-
-
-def _not_null(value: object, info: ValidationInfo) -> object:
-    if value is None and info.mode == "json":
-        raise ValueError("null, which only its absence may mean")
-    return value
-
-
-NOT_NULL = AfterValidator(_not_null)
-"""Of a member that may be None here: in a file it is then absent."""
 
 
 @contextmanager

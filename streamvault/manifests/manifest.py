@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from streamvault.common.errors import Usage
@@ -25,7 +25,6 @@ from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_
 from streamvault.manifests.epochs import EpochTexts
 from streamvault.manifests.files import (
     MAX_COUNT,
-    NOT_NULL,
     NUMBER,
     UNSUPPORTED,
     Count,
@@ -52,6 +51,16 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
+
+
+def _not_null(value: object, info: ValidationInfo) -> object:
+    if value is None and info.context and issubclass(info.context, GenerationModel):
+        raise ValueError("null, which only its absence may mean")
+    return value
+
+
+NOT_NULL = AfterValidator(_not_null)
+"""Of a member that may be None here: in the file of a manifest or plan it is then absent. Tables' plans have null."""
 
 Setting = Annotated[int, Field(ge=-1, le=0x7FFFFFFFFFFFFFFF)]
 
