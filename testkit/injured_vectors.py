@@ -227,6 +227,24 @@ def _injure_manifests(made: Injuries) -> None:
         ("a kind of scaling that is none", "damage", ('"kind": "fixed"', '"kind": "other"')),
         ("a time with an offset", "intact", ('Z",\n "scope"', '+00:00",\n "scope"')),
         ("a time that is none", "damage", ('"created": "2', '"created": "x')),
+        ("a time without an offset", "damage", ('Z",\n "scope"', '",\n "scope"')),
+        ("a time in lower case", "damage", ('Z",\n "scope"', 'z",\n "scope"')),
+        ("a time of a year long ago", "damage", ('"created": "2', '"created": "1')),
+        ("another format with a fraction", "reject", ('"format": 2,', '"format": 2.5,')),
+        ("the format with a fraction", "damage", ('"format": 2,', '"format": 2.0,')),
+        ("the format with an exponent", "damage", ('"format": 2,', '"format": 2e0,')),
+        ("the format as text", "damage", ('"format": 2,', '"format": "2",')),
+        ("the format as a boolean", "damage", ('"format": 2,', '"format": true,')),
+        ("an integer beyond 63 bits", "damage", ('"range_size": 4096', '"range_size": 9223372036854775808')),
+        ("no number in an unknown member", "damage", ('"format": 2,', '"format": 2,\n "note": NaN,')),
+        ("half of a surrogate pair", "damage", ('"format": 2,', '"format": 2,\n "note": "\\ud800",')),
+        ("no features", "intact", ('"format": 2,', '"format": 2,\n "features": [],')),
+        ("a name of another program for a member", "damage", (' "from": {', ' "from_": {')),
+        ("null for the line", "damage", ('"line": ""', '"line": null')),
+        ("null for totals", "damage", ('"format": 2,', '"format": 2,\n "before": null,')),
+        ("null for schemas", "damage", ('"format": 2,', '"format": 2,\n "schemas": null,')),
+        ("null for reader groups", "damage", ('"format": 2,', '"format": 2,\n "reader_groups": null,')),
+        ("no line", "intact", (' "line": "",\n', "")),
         ("begins elsewhere", "damage", ('"from": {', '"from": {\n  "scope/stream/9.#epoch.9": 0,')),
         ("a digest in capitals", "damage", ('"digest": "', '"digest": "A')),
     ):
@@ -298,7 +316,20 @@ def _injure_manifests(made: Injuries) -> None:
     changed("a compression that is none", "damage", lambda one: one.update(compression="gzip"))
     changed("other content", "damage", lambda one: one.update(content="bytes"))
     changed("a witness that does not end at the cut", "damage", lambda one: one["witness"][0].update(offset=0))
-    changed("no configuration", "damage", lambda one: one.pop("configuration"))
+    for name in ("configuration", "compression", "source", "tool", "gaps"):
+        changed(f"no {name}", "damage", lambda one, gone=name: one.pop(gone))
+    changed("a cut as text", "damage", lambda one: one.update({"from": json.dumps(one["from"])}))
+    changed("a tag that is no text", "damage", lambda one: one["configuration"].update(tags=[1]))
+    changed("a member that readers do not use", "damage", lambda one: one["configuration"].update(rollover_bytes=-1))
+    changed("an optional member of the configuration", "intact", lambda one: one["configuration"].pop("rollover_bytes"))
+    changed("a cut without some keys", "damage", lambda one: one["to"].popitem())
+    changed("a source that is too long", "damage", lambda one: one.update(source="x" * 4097))
+    text = made.data("sealed", FIRST)
+    for name, verdict, high in (("a little below 1", "intact", 1 - 2**-53), ("below 1", "damage", 1 - 1e-11)):
+        document = json.loads(text)
+        del document["sha256"]
+        document["epochs"][3] = f"0.2>6:{high!r}"
+        made.add(f"epochs, the highest keys end {name}", "sealed", verdict, put(FIRST, seal(document)))
 
 
 def _injure_indexes(made: Injuries) -> None:
@@ -401,6 +432,32 @@ def _injure_decisions(made: Injuries) -> None:
     last = made.keys("held", "_manifest/decisions/*")[-1]
     document = json.loads(made.data("held", last))
     del document["sha256"]
+    others = [["delete", key] for key in made.keys("held", "_manifest/decisions/*")[:-1]]
+    for name in ("format", "created", "dropped", "swept", "merged", "holds"):
+        left = {key: value for key, value in document.items() if key != name}
+        made.add(f"held, no {name}", "held", "damage", put(last, seal(left)), *others)
+    for name in ("who", "why", "created"):
+        left = [{key: value for key, value in one.items() if key != name} for one in document["holds"]]
+        made.add(
+            f"held, a hold without {name}", "held", "damage", put(last, seal({**document, "holds": left})), *others
+        )
+    for name, verdict, change in (
+        ("of an earlier release", "intact", {"who", "begin", "dropped_created", "empty", "released", "deletion"}),
+        ("more has expired than there can be", "damage", {"dropped": 2**31 - 1}),
+        ("empty as a number", "damage", {"empty": 0}),
+        ("nobody", "damage", {"who": None}),
+        ("a time of expiry without an offset", "damage", {"dropped_created": "2026-01-02T03:04:05"}),
+    ):
+        given = {key: value for key, value in document.items() if key not in change}
+        given |= change if isinstance(change, dict) else {}
+        made.add(f"held, {name}", "held", verdict, put(last, seal(given)), *others)
+    decided = made.keys("merged", "_manifest/decisions/*")[-1]
+    for name, verdict, *changes in (
+        ("without a grace", "damage", ('"grace": 0.0\n', '"grace_": 0.0\n')),
+        ("with an infinite grace", "damage", ('"grace": 0.0\n', '"grace": Infinity\n')),
+        ("with a whole grace", "intact", ('"grace": 0.0\n', '"grace": 0\n')),
+    ):
+        made.add(f"merged, {name}", "merged", verdict, made.member("merged", decided, *changes))
     made.add("held, the hold is left out", "held", "damage", put(last, seal({**document, "holds": []})))
     made.add(
         "held, on a generation that is not there",
@@ -469,6 +526,10 @@ def _injure_decisions(made: Injuries) -> None:
         "damage",
         made.member("noted-checksums", noted, ('"digest": "', '"digest": "0')),
     )
+    for name in ("format", "created", "tool"):
+        left = json.loads(made.data("noted-checksums", noted))
+        left = {key: value for key, value in left.items() if key not in {name, "sha256"}}
+        made.add(f"noted checksums, no {name}", "noted-checksums", "damage", put(noted, seal(left)))
     made.add("noted checksums, missing", "noted-checksums", "intact", ["delete", noted])
 
 

@@ -36,6 +36,7 @@ from streamvault.manifests.decisions import Decision
 from streamvault.manifests.listing import Listing
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
 from streamvault.objectstore.uri import RootAddress
+from streamvault.streamstore.model import StreamCut
 from testkit.injured_vectors import injure
 from testkit.small_archives import NAME, Vault, clear, merge, publish_with
 from testkit.streams import make_byte_stream, payloads
@@ -103,6 +104,16 @@ def _sealed(vault: Making) -> None:
     vault.make(30, 200)
     vault.seal()
     vault.export("chunks")
+
+
+def _limited(vault: Making) -> None:
+    """Less than all of a stream that was sealed: its segment is sealed, and the generation is not."""
+    vault.create(1)
+    vault.more(1)
+    upto = StreamCut(NAME, vault.tail()).to_json()
+    vault.more(2)
+    vault.seal()
+    export_stream(vault.uri(), vault.root, layout="events", to_cut=upto, master="inline")
 
 
 def _gap(vault: Making) -> None:
@@ -200,7 +211,7 @@ def _schemas(vault: Making) -> None:
     vault.create(1)
     vault.add(b"\x01\x00\x00\x00\x00\x0ahello")
     schema = base64.b64encode(b'{"type": "string"}').decode()
-    entry = SchemaEntry(type="word", format="Avro", version=0, data=schema, encoding=0)
+    entry = SchemaEntry(type="word", format="Avro", version=0, data=schema, encoding=0, codec="")
     publish_with(vault, schemas=SchemaGroup(group="words", entries=(entry,)))
 
 
@@ -233,6 +244,7 @@ VECTORS: Mapping[str, tuple[Callable[[Making], None], str]] = {
     "no-events": (_nothing, ""),
     "byte-stream": (_byte_stream, ""),
     "sealed": (_sealed, ""),
+    "limited": (_limited, ""),
     "gap": (_gap, ""),
     "strays": (_strays, ""),
     "merged": (_merged, ""),

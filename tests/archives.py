@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from streamvault.common.units import now_utc
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
+from streamvault.manifests.decisions import Decision
 from streamvault.manifests.manifest import FORMAT, Configuration, GapEntry, Manifest, PlannedSegment, SegmentEntry
 from streamvault.manifests.plan import FinishedSpan, Gap, Plan, RangeEntry
 from streamvault.streamstore.events import EventBlock
@@ -96,6 +98,8 @@ def generation(
         scope=NAME.scope,
         stream=NAME.stream,
         layout="events",
+        compression="",
+        source="",
         configuration=Configuration.of(configuration or StreamConfiguration(tags=("ünï", "a"))),
         epochs=epochs,
         from_=begin,
@@ -109,6 +113,12 @@ def generation(
         tool="streamvault test",
     )
     return Made(manifest, rows, events)
+
+
+def new_decision(number: int, name: StreamName = NAME, **changes: Any) -> Decision:
+    """A decision that decides nothing but the changes."""
+    values: dict[str, Any] = {"format": 1, "dropped": 0, "swept": 0, "merged": (), "holds": (), **changes}
+    return Decision(scope=name.scope, stream=name.stream, number=number, created=now_utc(), **values)
 
 
 def runs(events: Iterable[tuple[int, bytes]]) -> Iterator[EventBlock]:
@@ -148,6 +158,8 @@ def plan_of(generation: int = 1, *, end: int = 500, **changes: Any) -> Plan:
         "scope": "scope",
         "stream": "stream",
         "layout": "events",
+        "compression": "",
+        "source": "",
         "range_size": 64,
         "configuration": manifest.configuration,
         "epochs": manifest.epochs,

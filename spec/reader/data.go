@@ -53,7 +53,7 @@ func blocksLength(size uint64) int {
 
 func (archive *Archive) index(found *Manifest, key string) {
 	data := archive.get(key, min(found.Index.Bytes, 1<<30))
-	need(int64(len(data)) == found.Index.Bytes && digestOf(data) == string(found.Index.Digest), "%s is not the manifest's", key)
+	need(int64(len(data)) == found.Index.Bytes && digestOf(data) == found.Index.Digest, "%s is not the manifest's", key)
 	file, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 	need(err == nil, "%s is not a Parquet file: %v", key, err)
 	metadata := map[string]string{}
@@ -100,12 +100,21 @@ func (archive *Archive) index(found *Manifest, key string) {
 			}
 		}
 		isWhole := uint64(len(row.frames)) == (row.end-row.start+block-1)/block
-		need(isWhole == (found.Compression == "zstd") || isWhole && len(row.frames) == 0, "%s: row %d has other frames", key, number)
+		need(isWhole || len(row.frames) == 0, "%s: row %d has other frames", key, number)
 		row.stored, row.blocks = take(&stored, 12, key), take(&blocks, blocksLength(row.end-row.start), key)
 		found.rows[row.segment], last = append(found.rows[row.segment], row), row
 	}
 	need(stored == "" && blocks == "", "%s has checksums of more ranges", key)
 	archive.crossCheck(found, key)
+}
+
+// Noted is the checksums of blocks that a check has noted.
+type Noted struct {
+	Scope      string   `json:"scope"`
+	Stream     string   `json:"stream"`
+	Generation uint32   `json:"generation"`
+	Digest     string   `json:"digest"`
+	Ranges     []string `json:"ranges"`
 }
 
 // Takes the checksums of blocks that a check has noted, where the index has none.
@@ -114,22 +123,23 @@ func (archive *Archive) readNotedBlocks(found *Manifest) {
 	if len(archive.list(key)) == 0 {
 		return
 	}
-	var noted struct {
-		Format uint32   `json:"format"`
-		Digest string   `json:"digest"`
-		Ranges []string `json:"ranges"`
-	}
+	noted := Noted{}
 	archive.file(key, &noted)
-	need(noted.Digest == found.fingerprint, "%s is of another manifest", key)
+	isOurs := noted.Scope+"/"+noted.Stream == archive.stream && noted.Generation == found.Generation
+	need(isOurs && noted.Digest == found.fingerprint, "%s is of another manifest", key)
 	for _, segment := range archive.segments() {
 		for _, row := range found.rows[segment] {
 			need(len(noted.Ranges) > 0 && len(noted.Ranges[0]) == blocksLength(row.end-row.start), "%s: checksums", key)
+			text := noted.Ranges[0]
+			checksums := take(&text, len(text), key)
+			need(checksums != "", "%s: checksums", key)
 			if row.blocks == "" {
-				row.blocks = noted.Ranges[0]
+				row.blocks = checksums
 			}
 			noted.Ranges = noted.Ranges[1:]
 		}
 	}
+	need(len(noted.Ranges) == 0, "%s has checksums of more ranges", key)
 }
 
 // Returns a range's bytes, which have its digest.
@@ -161,9 +171,12 @@ func (archive *Archive) chunk(key string, row *Row) []byte {
 	if row.frames != nil {
 		raw := []byte{}
 		for _, size := range row.frames {
-			need(size > 0 && int(size) <= len(data), "%s is shorter than its frames", key)
+			need(0 < size && size <= 1_056_768 && int(size) <= len(data), "%s is shorter than its frames", key)
+			var header zstd.Header
+			need(header.Decode(data[:size]) == nil && header.HasFCS && !header.Skippable, "%s has a frame without its size", key)
 			frame, err := decoder.DecodeAll(data[:size], nil)
-			need(err == nil && len(frame) <= block, "%s cannot be decompressed: %v", key, err)
+			isBlock := len(frame) == min(block, int(row.end-row.start)-len(raw)) && header.FrameContentSize == uint64(len(frame))
+			need(err == nil && isBlock, "%s cannot be decompressed: %v", key, err)
 			raw, data = append(raw, frame...), data[size:]
 		}
 		need(len(data) == 0, "%s is longer than its frames", key)

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"time"
 )
 
 // A span is the generations First to Generation, merged into one.
@@ -27,26 +26,27 @@ func (one span) stem() string {
 }
 
 type hold struct {
-	Generation uint32    `json:"generation"`
-	Name       string    `json:"name"`
-	Created    time.Time `json:"created"`
+	Generation uint32 `json:"generation"`
+	Name       string `json:"name"`
+	Who        string `json:"who"`
+	Why        string `json:"why"`
+	Created    string `json:"created"`
 }
 
 // Decision says what has expired, is merged and is held.
 type Decision struct {
-	Format   uint32            `json:"format"`
-	Scope    string            `json:"scope"`
-	Stream   string            `json:"stream"`
-	Number   uint32            `json:"number"`
-	Created  time.Time         `json:"created"`
-	Dropped  uint32            `json:"dropped"`
-	Swept    uint32            `json:"swept"`
-	Begin    *map[string]int64 `json:"begin" may:"lack"`
-	Empty    bool              `json:"empty" may:"lack"`
-	Merged   []span            `json:"merged"`
-	Holds    []hold            `json:"holds"`
-	Released []hold            `json:"released" may:"lack"`
-	Deletion string            `json:"deletion" may:"lack"`
+	Format   uint32           `json:"format"`
+	Scope    string           `json:"scope"`
+	Stream   string           `json:"stream"`
+	Number   uint32           `json:"number"`
+	Dropped  uint32           `json:"dropped"`
+	Swept    uint32           `json:"swept"`
+	Begin    map[string]int64 `json:"begin"`
+	Empty    bool             `json:"empty"`
+	Merged   []span           `json:"merged"`
+	Holds    []hold           `json:"holds"`
+	Released []hold           `json:"released"`
+	Deletion string           `json:"deletion"`
 }
 
 var recordKey = regexp.MustCompile(`^_manifest/([0-9]{10})(?:-([0-9]{10}))?\.(json|ranges\.parquet|checked\.json|blocks\.json)$`)
@@ -135,8 +135,7 @@ func (archive *Archive) decision(number uint32) (found Decision) {
 	archive.file(fmt.Sprintf("_manifest/decisions/%010d.json", number), &found)
 	isOurs := found.Scope+"/"+found.Stream == archive.stream && found.Number == number
 	need(isOurs, "decision %d is of another archive", number)
-	steps := []string{"", "begun", "decided", "done"}
-	right := found.Swept <= found.Dropped && (found.Format == 2) == (found.Deletion != "") && slices.Contains(steps, found.Deletion)
+	right := found.Swept <= found.Dropped && (found.Format == 2) == (found.Deletion != "")
 	end := found.Dropped
 	for _, one := range found.Merged {
 		right = right && end < one.First && one.First < one.Generation
@@ -151,14 +150,8 @@ func (archive *Archive) decision(number uint32) (found Decision) {
 
 func (after Decision) follows(before Decision) bool {
 	isDeleted := after.Deletion == "decided" || after.Deletion == "done"
-	begun := func(one Decision) map[string]int64 {
-		if one.Begin == nil {
-			return nil
-		}
-		return *one.Begin
-	}
 	right := after.Dropped >= before.Dropped && after.Swept >= before.Swept && !(isDeleted && len(after.Holds) > 0)
-	right = right && (before.Dropped == 0 || before.Empty && after.Empty || maps.Equal(begun(before), begun(after)))
+	right = right && (before.Dropped == 0 || before.Empty && after.Empty || maps.Equal(before.Begin, after.Begin))
 	if step := before.Deletion + ">" + after.Deletion; before.Deletion != after.Deletion {
 		right = right && slices.Contains([]string{">begun", "begun>", "begun>decided", "decided>done"}, step)
 		right = right && after.Dropped == before.Dropped && slices.Equal(after.Holds, before.Holds)

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // ID is a segment's id: its epoch << 32 | its number.
@@ -36,63 +35,44 @@ type part struct {
 	Sealed bool   `json:"sealed"`
 	Events uint64 `json:"events"`
 	Bytes  uint64 `json:"bytes"`
-	Digest digest `json:"digest"`
+	Digest string `json:"digest"`
+}
+
+type place struct {
+	Segment string `json:"segment"`
+	Start   uint64 `json:"start"`
+	End     uint64 `json:"end"`
+	Offset  uint64 `json:"offset"`
+	Length  uint64 `json:"length"`
 }
 
 // Manifest is that of a generation.
 type Manifest struct {
-	Format        uint32    `json:"format"`
-	Generation    uint32    `json:"generation"`
-	Created       time.Time `json:"created"`
-	Scope         string    `json:"scope"`
-	Stream        string    `json:"stream"`
-	Line          *string   `json:"line" may:"lack"`
-	Layout        string    `json:"layout"`
-	Compression   string    `json:"compression"`
-	Content       string    `json:"content" may:"lack"`
-	RangeSize     uint64    `json:"range_size"`
-	Sealed        bool      `json:"sealed"`
-	Events        uint64    `json:"events"`
-	Bytes         uint64    `json:"bytes"`
-	Configuration struct {
-		Scaling struct {
-			Kind     string `json:"kind"`
-			Target   uint64 `json:"target"`
-			Factor   uint64 `json:"factor"`
-			Segments uint64 `json:"min_segments"`
-		} `json:"scaling"`
-		Retention struct {
-			Kind    string `json:"kind"`
-			Minimum uint64 `json:"minimum"`
-			Maximum uint64 `json:"maximum"`
-		} `json:"retention"`
-		Tags []string `json:"tags"`
-	} `json:"configuration"`
-	Epochs   []string          `json:"epochs"`
-	From     map[string]uint64 `json:"from"`
-	To       map[string]uint64 `json:"to"`
-	Segments []part            `json:"segments"`
-	Gaps     []struct {
-		Segment string `json:"segment"`
-		Start   uint64 `json:"start"`
-		End     uint64 `json:"end"`
-		Reason  string `json:"reason"`
-	} `json:"gaps"`
-	Index struct {
+	Format      uint32            `json:"format"`
+	Generation  uint32            `json:"generation"`
+	Scope       string            `json:"scope"`
+	Stream      string            `json:"stream"`
+	Line        *string           `json:"line"`
+	Layout      string            `json:"layout"`
+	Compression string            `json:"compression"`
+	Content     string            `json:"content"`
+	Events      uint64            `json:"events"`
+	Bytes       uint64            `json:"bytes"`
+	Epochs      []string          `json:"epochs"`
+	From        map[string]uint64 `json:"from"`
+	To          map[string]uint64 `json:"to"`
+	Segments    []part            `json:"segments"`
+	Gaps        []place           `json:"gaps"`
+	Index       struct {
 		Bytes  int64  `json:"bytes"`
-		Digest digest `json:"digest"`
+		Digest string `json:"digest"`
 	} `json:"index"`
 	Replaces []struct {
 		Generation uint32            `json:"generation"`
 		To         map[string]uint64 `json:"to"`
 		Epochs     int               `json:"epochs"`
-	} `json:"replaces" may:"lack"`
-	Witness []struct {
-		Segment string `json:"segment"`
-		Offset  uint64 `json:"offset"`
-		Length  uint64 `json:"length"`
-		Digest  digest `json:"digest"`
-	} `json:"witness" may:"lack"`
+	} `json:"replaces"`
+	Witness     []place `json:"witness"`
 	history     []change
 	fingerprint string
 	rows        map[ID][]*Row
@@ -154,13 +134,9 @@ func (archive *Archive) manifest(wanted span) *Manifest {
 	key := wanted.stem() + ".json"
 	found.fingerprint = digestOf(archive.file(key, found))
 	isOurs := found.Scope+"/"+found.Stream == archive.stream && found.Generation == wanted.Generation && found.first() == wanted.First
-	need(isOurs && (found.Line == nil || *found.Line == archive.line), "%s is of another archive or generation", key)
-	need(found.Format == 2 && slices.Contains([]string{"events", "bytes"}, found.Content), "%s: format or content", key)
+	need(isOurs && found.Format == 2 && (found.Line == nil || *found.Line == archive.line), "%s is of another archive or generation", key)
 	stored := found.Layout + " " + found.Compression
 	need(stored == "chunks " || stored == "chunks zstd" || stored == "events " && found.Content == "events", "%s: %s", key, stored)
-	scaling, retention := found.Configuration.Scaling.Kind, found.Configuration.Retention.Kind
-	need(slices.Contains([]string{"fixed", "events", "kbytes"}, scaling), "%s: scaling %s", key, scaling)
-	need(slices.Contains([]string{"none", "time", "size"}, retention), "%s: retention %s", key, retention)
 	for at, one := range found.Replaces {
 		isLast := at == len(found.Replaces)-1
 		right := one.Generation == wanted.First+uint32(at) && one.Epochs <= len(found.Epochs) && len(found.Replaces) > 1
@@ -270,10 +246,31 @@ func (archive *Archive) between(found *Manifest, all map[ID]keys, last map[ID]bo
 		return cut
 	}
 	from, to := cut(found.From), cut(found.To)
+	for _, one := range []map[ID]uint64{from, to} {
+		held, behind := []keys{}, map[ID]bool{} // the keys of a cut, and what succeeds its segments
+		for id := range one {
+			held, behind[id] = append(held, all[id]), true
+		}
+		slices.SortFunc(held, func(a, b keys) int { return int(math.Copysign(1, a.low-b.low)) })
+		held = joined(held)
+		need(len(held) == 1 && held[0].low == 0 && held[0].high > 1-slack, "%s: a cut has not each key once", key)
+		for _, change := range found.history {
+			for _, sealed := range change.seals {
+				for _, opened := range change.opens {
+					if _, isOfCut := one[opened.id]; behind[sealed.id] && opened.meets(sealed.low, sealed.high) {
+						need(!isOfCut, "%s: a cut has %s and what it succeeds", key, opened.id)
+						behind[opened.id] = true
+					}
+				}
+			}
+		}
+	}
 	wanted := []ID{}
 	for id, held := range all {
 		for first := range from {
 			for end := range to {
+				isInOrder := first == end || first>>32 < end>>32 || !all[first].meets(all[end].low, all[end].high)
+				need(isInOrder, "%s begins after its end", key)
 				low, high := max(all[first].low, held.low), min(all[first].high, held.high)
 				if all[end].meets(low, high) && low < high && first>>32 <= id>>32 && id>>32 <= end>>32 && !slices.Contains(wanted, id) {
 					wanted = append(wanted, id)
@@ -326,7 +323,7 @@ func (archive *Archive) crossCheck(found *Manifest, key string) {
 			need(piece[0] == at, "%s: ranges and gaps of %s are not contiguous at %d", key, entry.Name, at)
 			at = piece[1]
 		}
-		right := at == entry.End && events == entry.Events && size == entry.Bytes && digestOf(digests) == string(entry.Digest)
+		right := at == entry.End && events == entry.Events && size == entry.Bytes && digestOf(digests) == entry.Digest
 		need(right, "%s and the manifest do not agree on %s", key, entry.Name)
 		entries[id] = true
 	}

@@ -201,6 +201,8 @@ def manifest_bytes(stream: StreamName, layout: LayoutName, segments: int, part: 
             scope=stream.scope,
             stream=stream.stream,
             layout=layout,
+            compression="",
+            source="",
             content="bytes" if part.bytes and not part.events else "events",
             configuration=Configuration.of(StreamConfiguration()),
             epochs=Epochs([epoch]),

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Conflict
-from streamvault.common.version import TOOL
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import truncation_key
 from streamvault.manifests.archive import Archive
@@ -204,7 +203,7 @@ def _announce(archive: Archive, generation: int) -> None:
     Raises:
         Conflict: the archive is being deleted, or was.
     """
-    note = Truncation(scope=archive.stream.scope, stream=archive.stream.stream, generation=generation, tool=TOOL)
+    note = Truncation.of(archive.stream, generation)
     with suppress(AlreadyExists):  # an earlier run may have noted it, or another one
         archive.store.put(archive.prefix + truncation_key(generation), note.encode())
     archive.check_open(archive.listing())

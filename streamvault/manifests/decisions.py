@@ -14,7 +14,7 @@ from streamvault.common.errors import Damaged
 from streamvault.common.units import moment_text, now_utc
 from streamvault.common.version import TOOL
 from streamvault.layouts.keys import GenerationSpan, checked_key, manifest_key
-from streamvault.manifests.files import Count, Cut, Digest, File, Model, Moment, find_file
+from streamvault.manifests.files import NUMBER, Count, Cut, Digest, File, Model, Moment, find_file
 from streamvault.objectstore.store import AlreadyExists, ObjectStore
 from streamvault.streamstore.model import StreamCut, StreamName
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 
 Number = Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
+Expired = Annotated[int, Field(ge=0, le=0x7FFFFFFE)]
+"""A generation up to which others have expired: there can be a next one."""
+
 MAX_TEXT_CHARS = 1000
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 
@@ -41,12 +44,18 @@ _DELETION_STEPS = frozenset({("", ""), ("", "begun"), ("begun", ""), ("begun", "
 class Note(File):
     """What is recorded of a generation beside its manifest."""
 
-    format: Literal[1] = 1
+    format: Annotated[Literal[1], NUMBER]
     scope: str
     stream: str
     generation: Number
-    created: Moment = Field(default_factory=now_utc)
-    tool: Text = ""
+    created: Moment
+    tool: Text
+
+    @classmethod
+    def of(cls, name: StreamName, generation: int, **fields: Any) -> Self:
+        """Make one now."""
+        now, scope, stream = now_utc(), name.scope, name.stream
+        return cls(format=1, scope=scope, stream=stream, generation=generation, created=now, tool=TOOL, **fields)
 
 
 class Checked(Note):
@@ -68,9 +77,9 @@ class Hold(Model):
 
     generation: Number
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,64}$")]
-    who: Text = ""
-    why: Text = ""
-    created: Moment = Field(default_factory=now_utc)
+    who: Text
+    why: Text
+    created: Moment
 
 
 class Merged(Model):
@@ -81,8 +90,8 @@ class Merged(Model):
 
     generation: Number
     first: Number
-    at: Moment = Field(default_factory=now_utc)
-    grace: Annotated[float, Field(ge=0, le=MAX_GRACE)] = 0.0
+    at: Moment
+    grace: Annotated[float, Field(ge=0, le=MAX_GRACE)]
 
     @property
     def span(self) -> GenerationSpan:
@@ -118,20 +127,20 @@ class Decision(File):
         deletion: whether the archive is being deleted. "begun": all of it is in force, but nothing is published any
             more; only this state may be taken back. "decided": nothing is in force, now or later. "done": and all of
             it was deleted.
-        who: the user of the machine on which it was decided; empty if unknown.
+        who: the user of the machine on which it was decided; empty if unknown. Earlier releases left it out.
         released: the holds of the previous decision that this one released.
     """
 
-    format: Literal[1, 2] = 1
+    format: Annotated[Literal[1, 2], NUMBER]
     scope: str
     stream: str
     number: Count
-    created: Moment = Field(default_factory=now_utc)
+    created: Moment
     who: Text = ""
-    dropped: Count = 0
-    swept: Count = 0
-    merged: tuple[Merged, ...] = ()
-    holds: tuple[Hold, ...] = ()
+    dropped: Expired
+    swept: Expired
+    merged: tuple[Merged, ...]
+    holds: tuple[Hold, ...]
     begin: Cut | None = None
     dropped_created: Moment | None = None
     empty: bool = False
@@ -280,14 +289,8 @@ def mark_checked(store: ObjectStore, generation: Generation) -> None:
         ObjectStoreError: the mark could not be written.
     """
     manifest = generation.manifest
-    mark = Checked(
-        scope=manifest.name.scope,
-        stream=manifest.name.stream,
-        generation=manifest.generation,
-        tool=TOOL,
-        ranges=sum(map(len, generation.rows.values())),
-        digest=generation.fingerprint,
-    )
+    ranges = sum(map(len, generation.rows.values()))
+    mark = Checked.of(manifest.name, manifest.generation, ranges=ranges, digest=generation.fingerprint)
     with suppress(AlreadyExists):  # another process has also read it back
         store.put(f"{manifest.name}/{checked_key(manifest.span)}", mark.encode())
 

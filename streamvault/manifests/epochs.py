@@ -14,10 +14,7 @@ from pydantic import PlainSerializer, PlainValidator, ValidationInfo, WithJsonSc
 
 from streamvault.manifests.files import value_errors
 from streamvault.streamstore.errors import InvalidName
-from streamvault.streamstore.model import MOST_SEGMENTS, Epoch, EpochChange, Epochs, KeyRange, SegmentId
-
-FLOAT_SLACK = 1e-12
-"""Tolerance for a key space that ends below 1.0: Pravega's default ranges for 49 segments end an ulp below it."""
+from streamvault.streamstore.model import KEY_SLACK, MOST_SEGMENTS, Epoch, EpochChange, Epochs, KeyRange, SegmentId
 
 _ID = r"(?:(0|[1-9][0-9]{0,9})\.)?(0|[1-9][0-9]{0,9})"
 _OPENED = re.compile(_ID + r"(?::([0-9](?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,3})?))?")
@@ -138,7 +135,7 @@ def _checked(epochs: Epochs, before: Epochs | None = None) -> Epochs:
             raise ValueError(f"epoch {number} has segment {late}, which is of a later epoch")
         sealed = _joined(change.seals.values()) if number else [(0.0, 1.0)]
         opened = _joined(change.opens.values())
-        if sealed and opened and sealed[-1][1] == top and opened[-1][1] > 1.0 - FLOAT_SLACK:
+        if sealed and opened and sealed[-1][1] == top and opened[-1][1] > 1.0 - KEY_SLACK:
             top = opened[-1][1]
             sealed[-1] = (sealed[-1][0], top)
         if sealed != opened:

@@ -18,7 +18,15 @@ from functools import lru_cache
 from itertools import islice
 from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails
 
 from streamvault.common.errors import Damaged, Failed, Usage
@@ -42,15 +50,19 @@ def has_too_many(text: bytes) -> bool:
 
 
 def check_names(text: bytes) -> None:
-    """Check that no object of a JSON text has a name twice: readers differ in which value they take.
+    """Check that a text is JSON in which no object has a name twice: readers differ in which value they take.
 
     Raises:
-        ValueError: one has, or the text is nested too deeply.
+        ValueError: it is not, or it is nested too deeply.
     """
     try:
-        json.loads(text, object_pairs_hook=_once)
+        json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
 
 
 def _once(pairs: list[tuple[str, object]]) -> None:
@@ -179,14 +191,14 @@ def decode(model: type[F], data: bytes, where: str) -> F:
     if has_too_many(data):
         raise Damaged(f"not a valid file (more than {MOST_VALUES} values)", where=where)
     try:
-        made = model.model_validate_json(data)
         check_names(data)
+        made = model.model_validate_json(data, context=model, by_alias=True, by_name=False)
+    except json.JSONDecodeError as error:
+        raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(error)}") from None
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
         first = next((one for one in errors if _is_newer(one)), errors[0])
         place = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "json_invalid":
-            raise Damaged("not complete JSON (truncated?)", where=f"{where}: {one_line(first['msg'])}") from None
         if _is_newer(first):
             what = first["msg"] if first["type"] == UNSUPPORTED else "unsupported format version"
             raise Damaged(one_line(what), where=where, todo="Use a newer release.") from None
@@ -209,6 +221,7 @@ def one_line(error: object) -> str:
 
 
 MAX_COUNT = 0x7FFFFFFFFFFFFFFF
+Positive = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Offset = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, lower-case hexadecimal")]
@@ -216,6 +229,16 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256, l
 Checksum = Annotated[
     str, Field(pattern=r"^([A-Za-z0-9+/]{11}=)?$", description="CRC64NVME, base64; empty if it is not known")
 ]
+
+
+def _number(value: object) -> object:
+    if type(value) is not int and not (isinstance(value, float) and not value.is_integer()):
+        raise ValueError("not an integer")
+    return value
+
+
+NUMBER = BeforeValidator(_number)
+"""Of a version: another number is a newer release's, and what is no integer is damage, although ``2.0 == 2``."""
 
 
 @contextmanager
@@ -244,9 +267,22 @@ SegmentName = Annotated[
     str, AfterValidator(_segment_name), Field(description="full name of a segment: scope/stream/N.#epoch.E")
 ]
 
+_TIME = re.compile(
+    r"(19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+)
+
+
+def _as_time(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if not _TIME.fullmatch(value):
+        raise ValueError("not a time from 1970 to 2999 with its offset from UTC")
+    return datetime.fromisoformat(value)
+
+
 Moment = Annotated[
     datetime,
-    AfterValidator(lambda value: value if value.tzinfo else value.replace(tzinfo=UTC)),
+    BeforeValidator(_as_time),
     PlainSerializer(lambda value: value.astimezone(UTC).isoformat().replace("+00:00", "Z"), return_type=str),
 ]
 
@@ -254,6 +290,8 @@ Moment = Annotated[
 def _as_cut(value: object) -> object:
     if isinstance(value, StreamCut):
         return value
+    if isinstance(value, str):
+        raise ValueError("a cut is an object")  # noqa: TRY004  (as validators must)
     with value_errors():
         return StreamCut.from_json(value)
 

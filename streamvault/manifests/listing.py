@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from streamvault.common.errors import Damaged
 from streamvault.layouts.keys import (
@@ -278,7 +279,8 @@ def _decision(store: ObjectStore, prefix: str, number: int) -> Decision | None:
     """Read a decision; return None if it was deleted because there is a newer one."""
     scope, stream = prefix.split("/")[:2]
     if not number:
-        return Decision(scope=scope, stream=stream, number=0, created=_NEVER)
+        empty: dict[str, Any] = {"number": 0, "dropped": 0, "swept": 0, "merged": (), "holds": ()}
+        return Decision(format=1, scope=scope, stream=stream, created=_NEVER, **empty)
     key = prefix + decision_key(number)
     decision = find_file(Decision, store, key)
     if decision and (decision.scope, decision.stream, decision.number) != (scope, stream, number):

@@ -15,7 +15,7 @@ from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from streamvault.common.errors import Usage
@@ -25,6 +25,7 @@ from streamvault.layouts.layout import Compression, LayoutName, layout_of, open_
 from streamvault.manifests.epochs import EpochTexts
 from streamvault.manifests.files import (
     MAX_COUNT,
+    NUMBER,
     UNSUPPORTED,
     Count,
     Cut,
@@ -33,6 +34,7 @@ from streamvault.manifests.files import (
     Model,
     Moment,
     Offset,
+    Positive,
     SegmentName,
     segment_key,
     value_errors,
@@ -49,6 +51,16 @@ from streamvault.streamstore.model import (
     StreamDescription,
     StreamName,
 )
+
+
+def _not_null(value: object, info: ValidationInfo) -> object:
+    if value is None and info.context and issubclass(info.context, GenerationModel):
+        raise ValueError("null, which only its absence may mean")
+    return value
+
+
+NOT_NULL = AfterValidator(_not_null)
+"""Of a member that may be None here: in the file of a manifest or plan it is then absent. Tables' plans have null."""
 
 Setting = Annotated[int, Field(ge=-1, le=0x7FFFFFFFFFFFFFFF)]
 
@@ -78,7 +90,7 @@ class ScalingEntry(Model):
     kind: ScaleKind
     target: Count
     factor: Count
-    min_segments: Annotated[int, Field(ge=1)]
+    min_segments: Positive
 
     def value(self) -> Scaling:
         """Return the stream store's value."""
@@ -182,6 +194,9 @@ class GroupEntry(Model):
         return self
 
 
+_BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+
 class SchemaVersion(Model):
     """A version of a schema of a group of Pravega's Schema Registry.
 
@@ -192,7 +207,7 @@ class SchemaVersion(Model):
     type: Annotated[str, Field(max_length=1000)]
     format: Annotated[str, Field(min_length=1, max_length=100)]
     version: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
-    data: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=MAX_SCHEMA_BYTES)]
+    data: Annotated[str, Field(pattern=_BASE64, max_length=MAX_SCHEMA_BYTES)]
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -207,7 +222,7 @@ class SchemaEntry(SchemaVersion):
     """
 
     encoding: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
-    codec: Annotated[str, Field(max_length=100)] = ""
+    codec: Annotated[str, Field(max_length=100)]
 
 
 class SchemaGroup(Model):
@@ -285,12 +300,12 @@ class Replaced(Model):
     generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
     created: Moment
     to: Cut
-    epochs: Annotated[int, Field(ge=1)]
+    epochs: Positive
     configuration: Configuration
     sealed: bool
     events: Count
     bytes: Count
-    reader_groups: tuple[GroupEntry, ...] | None = None
+    reader_groups: Annotated[tuple[GroupEntry, ...] | None, NOT_NULL] = None
 
 
 FORMAT: Literal[2] = 2
@@ -321,24 +336,24 @@ class GenerationModel(File):
     which its events are decoded; None if they were not asked for. `features` are what a reader must know.
     """
 
-    format: Literal[1, 2]
+    format: Annotated[Literal[1, 2], NUMBER]
     generation: Annotated[int, Field(ge=1, le=0x7FFFFFFF)]
     created: Moment
     scope: str
     stream: str
     layout: LayoutName
-    compression: Compression = ""
+    compression: Compression
     content: ContentKind = "events"
     configuration: Configuration
     epochs: EpochTexts
     from_: Annotated[Cut, Field(alias="from")]
     to: Cut
-    source: Annotated[str, Field(max_length=4096)] = ""
+    source: Annotated[str, Field(max_length=4096)]
     witness: tuple[Witness, ...] = ()
     replaces: tuple[Replaced, ...] = ()
-    reader_groups: tuple[GroupEntry, ...] | None = None
-    line: Annotated[str, Field(max_length=64)] | None = None
-    schemas: SchemaGroup | None = None
+    reader_groups: Annotated[tuple[GroupEntry, ...] | None, NOT_NULL] = None
+    line: Annotated[str | None, Field(max_length=64), NOT_NULL] = None
+    schemas: Annotated[SchemaGroup | None, NOT_NULL] = None
     features: Annotated[tuple[Feature, ...], Field(repr=False)] = ()
 
     def in_common(self) -> dict[str, Any]:
@@ -504,11 +519,11 @@ class Manifest(GenerationModel):
     gaps: tuple[GapEntry, ...]
     events: Count
     bytes: Count
-    range_size: Annotated[int, Field(ge=1)]
+    range_size: Positive
     sealed: bool
-    before: Totals | None = None
+    before: Annotated[Totals | None, NOT_NULL] = None
     index: IndexEntry | None = None
-    tool: Annotated[str, Field(max_length=200)] = ""
+    tool: Annotated[str, Field(max_length=200)]
 
     @property
     def own(self) -> Counter[str]:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 
 from streamvault.common.errors import Damaged, Failed
-from streamvault.common.version import TOOL
 from streamvault.layouts.archived_range import ArchivedRange, are_block_checksums, block_checksums_length
 from streamvault.layouts.keys import Place, blocks_key
 from streamvault.layouts.layout import LAYOUTS, open_layout
@@ -66,14 +65,7 @@ def note_blocks(place: Place, generation: Generation, found: Mapping[tuple[Segme
     manifest = generation.manifest
     check_noted_size(generation)
     texts = tuple(row.block_checksums or found[row.segment, row.start] for row in _rows(generation))
-    noted = NotedBlocks(
-        scope=manifest.scope,
-        stream=manifest.stream,
-        generation=manifest.generation,
-        tool=TOOL,
-        ranges=texts,
-        digest=generation.fingerprint,
-    )
+    noted = NotedBlocks.of(manifest.name, manifest.generation, ranges=texts, digest=generation.fingerprint)
     with suppress(AlreadyExists):  # another check has noted them
         place.store.put(place.prefix + blocks_key(manifest.span), noted.encode())
 

@@ -12,6 +12,7 @@ from streamvault.common.units import now_utc
 from streamvault.layouts.archived_range import ArchivedRange, are_block_checksums
 from streamvault.layouts.keys import GenerationSpan, Place, ended_key, parse_row, plan_key, row_key, work_folder
 from streamvault.manifests.files import (
+    NUMBER,
     Checksum,
     Count,
     Digest,
@@ -19,6 +20,7 @@ from streamvault.manifests.files import (
     Model,
     Moment,
     Offset,
+    Positive,
     decide_file,
     decode,
     find_file,
@@ -33,8 +35,8 @@ from streamvault.streamstore.model import HEADER_BYTES, SegmentId
 class Plan(GenerationModel):
     """What a generation will contain. `gaps` are those known in advance (truncated since the previous generation)."""
 
-    format: Literal[1, 2] = FORMAT
-    range_size: Annotated[int, Field(ge=1)]
+    format: Annotated[Literal[1, 2], NUMBER] = FORMAT
+    range_size: Positive
     segments: tuple[PlannedSegment, ...]
     gaps: tuple[GapEntry, ...]
     sealed: bool

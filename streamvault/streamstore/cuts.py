@@ -28,6 +28,7 @@ from pydantic import Field, SkipValidation
 from streamvault.common.options import CommandLine, load_file
 from streamvault.streamstore.errors import InvalidCut, NoSuchSegment, UnreadableReaderGroup
 from streamvault.streamstore.model import (
+    KEY_SLACK,
     SEGMENT_END,
     EpochChange,
     Epochs,
@@ -274,7 +275,7 @@ def _check_shape(description: StreamDescription, ranges: Ranges, cut: StreamCut)
     ends = [low, *(ranges[segment].high for segment in ordered)]
     starts = [*(ranges[segment].low for segment in ordered), high]
     for end, start in zip(ends, starts, strict=True):
-        if end < start:
+        if end < min(start, 1.0 - KEY_SLACK):  # the highest keys of one epoch may end below those of another
             raise InvalidCut(
                 f"the stream cut names no segment for the keys from {end!r} to {start!r}", where=str(cut.stream)
             )

@@ -72,6 +72,9 @@ ANY_EVENT_BYTES = _INT31
 MOST_SEGMENTS = 1_000_000
 """Segments that a stream can have had, and epochs; no manifest could have more."""
 
+KEY_SLACK = 1e-12
+"""Tolerance for a key space that ends below 1.0: Pravega's default ranges for 49 segments end an ulp below it."""
+
 SEGMENT_END = -1
 """The offset that Pravega's Java reader groups write in a stream cut for a segment that was read to its end."""
 

@@ -18,13 +18,13 @@ from streamvault.common.errors import Damaged, Failed
 from streamvault.exporter import run as exporting
 from streamvault.layouts.keys import decision_key
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.decisions import Decision
 from streamvault.manifests.plan import FinishedSpan
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
 from streamvault.streamstore.uri import parse_stream
 from testkit.streams import append_events, events_of, make_stream
+from tests.archives import new_decision
 from tests.pages import DOCS, Page, command_lines
 
 AGAIN = "Resume the schedule"
@@ -234,9 +234,8 @@ def test_archive_damaged(site: Site, way: str) -> None:
 def test_decision_that_nobody_made(site: Site) -> None:
     page = site.page("archive-damaged")
     archive = Archive.open(f"{site.vault}/backups/{site.orders}")
-    owner = {"scope": site.scope, "stream": site.orders.stream}
     for number in (1, 7):
-        archive.store.put(archive.prefix + decision_key(number), Decision(**owner, number=number).encode())
+        archive.store.put(archive.prefix + decision_key(number), new_decision(number, site.orders).encode())
     with pytest.raises(Damaged, match=r"decision 7 .* does not follow decision 1"):
         archive.decide(lambda _: None)
     archive.store.delete([archive.prefix + decision_key(7)])

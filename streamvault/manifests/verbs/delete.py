@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from streamvault.common.errors import Conflict, Damaged, Failed, Usage
 from streamvault.common.options import verb
-from streamvault.common.units import generations_text, moment_text
+from streamvault.common.units import generations_text, moment_text, now_utc
 from streamvault.layouts.keys import (
     GenerationSpan,
     is_record,
@@ -124,7 +124,8 @@ def put_hold(archive: Archive, name: str, generation: int, *, why: str) -> bool:
             )
         if name in listing.holds.get(holder.last, ()):
             return None
-        return listing.decision.hold(Hold(generation=generation, name=name, who=user_name(), why=why))
+        hold = Hold(generation=generation, name=name, who=user_name(), why=why, created=now_utc())
+        return listing.decision.hold(hold)
 
     return archive.decide(change)[1]
 

@@ -23,7 +23,6 @@ from streamvault.cli import main
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.layouts.keys import GenerationSpan, decision_key
 from streamvault.manifests import listing
-from streamvault.manifests.decisions import Decision
 from streamvault.manifests.deleting import delete_expired
 from streamvault.manifests.expiry import ExpiryRule
 from streamvault.manifests.files import seal
@@ -31,6 +30,7 @@ from streamvault.manifests.merging import delete_replaced
 from streamvault.objectstore.uri import RootAddress
 from streamvault.requests.queue import request_deletions
 from testkit.small_archives import NAME, RANGE_SIZE, Vault, a_root, a_vault, archive_of, contents, merge, objects_of
+from tests.archives import new_decision
 
 PREFIX = f"{NAME}/"
 OWNER = {"format": 1, "scope": NAME.scope, "stream": NAME.stream, "created": "2026-11-20T00:00:00Z"}
@@ -261,7 +261,7 @@ def test_late_decision_below_those_that_are_kept_is_no_damage(vault: Vault) -> N
     for number in range(listing.KEPT + 2):
         hold_archive(vault.archive, f"h{number}", generation=4)
     assert PREFIX + decision_key(1) not in contents(vault.root)
-    late = Decision(scope=NAME.scope, stream=NAME.stream, number=1).expire(2)
+    late = new_decision(1).expire(2)
     objects_of(vault.root).put(PREFIX + decision_key(1), late.encode())
     hold_archive(vault.archive, "last", generation=4)
     assert check_archive(vault.archive, master="inline").ok

@@ -60,7 +60,7 @@ def publish(vault: Vault, manifest: Manifest, rows: Sequence[ArchivedRange], *, 
     if manifest.replaces:
         first, last = manifest.span
         decision = archive.listing().decision.merge(manifest.span, 0)
-        merged = (Merged(generation=last, first=first, at=OLD if marked else now_utc()),)
+        merged = (Merged(generation=last, first=first, at=OLD if marked else now_utc(), grace=0.0),)
         decision = decision.model_copy(update={"merged": merged}).numbered(decision.number + 1)
         archive.store.put(archive.prefix + decision_key(decision.number), decision.encode())
 

@@ -391,7 +391,7 @@ def test_only_notes_of_truncations_that_are_done_are_deleted(tmp_path: Path) -> 
     vault.add(b"later")
     vault.export()
     for generation in (1, 2):
-        note = Truncation(scope=NAME.scope, stream=NAME.stream, generation=generation)
+        note = Truncation.of(NAME, generation)
         archive.store.put(archive.prefix + truncation_key(generation), note.encode())
     truncate.forget_truncations(archive, archive.listing(), 1)
     assert archive.listing().truncations == (2,)

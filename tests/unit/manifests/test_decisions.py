@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
 from streamvault.common.errors import Conflict, Damaged
+from streamvault.common.units import now_utc
 from streamvault.layouts.keys import GenerationSpan, checked_key, decision_key
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.decisions import Checked, Decision, Hold, find_checked
@@ -16,10 +18,9 @@ from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.store import AlreadyExists, ObjectStore
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import SegmentId, StreamCut
-from tests.archives import NAME
+from tests.archives import NAME, new_decision
 
 PREFIX = f"{NAME}/"
-OWNER = {"scope": NAME.scope, "stream": NAME.stream}
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def store(archive: Archive) -> ObjectStore:
 
 
 def test_marks_are_read_as_they_were_written(store: ObjectStore) -> None:
-    mark = Checked(**OWNER, generation=2, ranges=3, digest="0" * 64, tool="t")
+    mark = Checked.of(NAME, 2, ranges=3, digest="0" * 64)
     store.put(PREFIX + checked_key(GenerationSpan.of(2)), mark.encode())
     assert find_checked(store, NAME, GenerationSpan.of(2)) == mark
     assert find_checked(store, NAME, GenerationSpan.of(1)) is None
@@ -44,7 +45,7 @@ def test_marks_are_read_as_they_were_written(store: ObjectStore) -> None:
     [({"scope": "other"}, None, "another archive"), ({"generation": 3}, None, "another"), ({}, 20, "truncated")],
 )
 def test_invalid_mark_is_damage(store: ObjectStore, change: dict[str, object], cut: int | None, said: str) -> None:
-    mark = Checked(**OWNER, generation=2, ranges=3, digest="0" * 64)
+    mark = Checked.of(NAME, 2, ranges=3, digest="0" * 64)
     store.put(PREFIX + checked_key(GenerationSpan.of(2)), seal({**mark.document(), **change})[:cut])
     with pytest.raises(Damaged, match=said):
         find_checked(store, NAME, GenerationSpan.of(2))
@@ -54,18 +55,11 @@ def test_invalid_mark_is_damage(store: ObjectStore, change: dict[str, object], c
 
 
 def hold(number: int, name: str = "a") -> Hold:
-    return Hold(generation=number, name=name, who="wer", why="für später")
+    return Hold(generation=number, name=name, who="wer", why="für später", created=now_utc())
 
 
 def test_decision_has_the_whole_state() -> None:
-    taken = (
-        Decision(**OWNER, number=0)
-        .expire(2)
-        .merge(GenerationSpan(3, 5), 600.0)
-        .hold(hold(4))
-        .hold(hold(4, "b"))
-        .sweep(2)
-    )
+    taken = new_decision(0).expire(2).merge(GenerationSpan(3, 5), 600.0).hold(hold(4)).hold(hold(4, "b")).sweep(2)
     assert (taken.dropped, taken.swept) == (2, 2)
     assert [(one.generation, one.first, one.grace) for one in taken.merged] == [(5, 3, 600.0)]
     assert [one.name for one in taken.release("a", range(3, 6)).holds] == ["b"]
@@ -88,7 +82,7 @@ def test_decision_has_the_whole_state() -> None:
     ],
 )
 def test_contradictory_decision_is_refused(change: Callable[[Decision], object]) -> None:
-    taken = Decision(**OWNER, number=7).expire(2).merge(GenerationSpan(3, 5), 0).hold(hold(5))
+    taken = new_decision(7).expire(2).merge(GenerationSpan(3, 5), 0).hold(hold(5))
     with pytest.raises(ValueError, match=r"generation|expired"):
         change(taken)
 
@@ -101,13 +95,43 @@ def test_contradictory_decision_is_refused(change: Callable[[Decision], object])
         ({"format": 3}, "unsupported format version"),
         ({"merged": [{"generation": 3, "first": 3}]}, "not a valid file"),
         ({"holds": [{"generation": 3, "name": "../a"}]}, "not a valid file"),
+        ({"dropped": 2**31 - 1}, "dropped: Input should be less than"),
+        ({"begin": '{"scope/stream/0.#epoch.0": 1}'}, "begin: Value error, a cut is an object"),
+        ({"format": True}, "format: Value error, not an integer"),
     ],
 )
 def test_invalid_decision_is_damage(archive: Archive, change: dict[str, object], said: str) -> None:
-    document = {**Decision(**OWNER, number=2).document(), **change}
+    document = {**new_decision(2).document(), **change}
     archive.store.put(PREFIX + decision_key(2), seal(document))
     with pytest.raises(Damaged, match=said):
         archive.listing()
+
+
+DECIDED = new_decision(2, who="wer").hold(hold(5)).merge(GenerationSpan(3, 4), 0.0).document()
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        *(((), name) for name in ("format", "created", "dropped", "swept", "merged", "holds")),
+        *((("holds", 0), name) for name in ("who", "why", "created")),
+        *((("merged", 0), name) for name in ("at", "grace")),
+    ],
+)
+def test_decision_that_lacks_a_member_is_damage(archive: Archive, path: tuple[str, int], name: str) -> None:
+    document = json.loads(json.dumps(DECIDED))
+    del (document[path[0]][path[1]] if path else document)[name]
+    archive.store.put(PREFIX + decision_key(2), seal(document))
+    with pytest.raises(Damaged, match=rf"{name}: Field required"):
+        archive.listing()
+
+
+def test_decision_of_an_earlier_release_is_read(archive: Archive) -> None:
+    """It lacks who has made it, and what was added to decisions later."""
+    since = {"who", "begin", "dropped_created", "empty", "deletion", "released"}
+    document = {name: value for name, value in DECIDED.items() if name not in since}
+    archive.store.put(PREFIX + decision_key(2), seal(document))
+    assert archive.listing().decision.who == ""
 
 
 def expire(upto: int) -> Callable[[Listing], Decision | None]:
@@ -149,7 +173,7 @@ def test_decision_superseded_while_it_is_read_is_read_again(archive: Archive, mo
 
 
 def test_deletion_that_is_decided_is_not_taken_back() -> None:
-    begun = Decision(**OWNER, number=7).expire(2).merge(GenerationSpan(3, 5), 0).delete("begun")
+    begun = new_decision(7).expire(2).merge(GenerationSpan(3, 5), 0).delete("begun")
     assert (begun.format, begun.is_deleted, begun.is_over(GenerationSpan(3, 5))) == (2, False, False)
     kept = begun.delete("")
     assert (kept.format, kept.deletion, kept.merged) == (1, "", begun.merged)
@@ -162,18 +186,13 @@ def test_deletion_that_is_decided_is_not_taken_back() -> None:
     done = decided.delete("done")
     assert (done.format, done.is_deleted) == (2, True)
     with pytest.raises(ValueError, match="format"):
-        Decision(**OWNER, number=7, deletion="begun")
+        new_decision(7, deletion="begun")
 
 
 # what a decision may follow
 
 
-BEFORE = (
-    Decision(**OWNER, number=6)
-    .expire(2, StreamCut(NAME, {SegmentId(0, 0): 5}))
-    .merge(GenerationSpan(3, 5), 0)
-    .hold(hold(5))
-)
+BEFORE = new_decision(6).expire(2, StreamCut(NAME, {SegmentId(0, 0): 5})).merge(GenerationSpan(3, 5), 0).hold(hold(5))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +211,7 @@ def test_decision_follows_the_one_that_it_was_made_from(change: Callable[[Decisi
 
 
 def test_decisions_follow_from_the_first_one_to_the_last() -> None:
-    new = Decision(**OWNER, number=0)
+    new = new_decision(0)
     begun = new.begin_after(3).numbered(1)
     assert (begun.follows(new), new.expire(1).numbered(1).follows(new)) == ("", "")
     elsewhere = StreamCut(NAME, {SegmentId(0, 0): 5})

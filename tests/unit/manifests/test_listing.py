@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamvault.common.units import now_utc
 from streamvault.layouts.keys import (
     GenerationSpan,
     Place,
@@ -21,9 +22,10 @@ from streamvault.manifests import listing
 from streamvault.manifests.decisions import Decision, Hold
 from streamvault.manifests.listing import Listing, manifest_lost, read_listing
 from streamvault.objectstore.uri import RootAddress
+from tests.archives import new_decision
 
 PREFIX = "scope/stream/"
-NOTHING = Decision(scope="scope", stream="stream", number=0)
+NOTHING = new_decision(0)
 
 
 def listing_of(*keys: str, decision: Decision = NOTHING) -> Listing:
@@ -48,7 +50,7 @@ def merged(first: int, last: int) -> str:
 
 
 def hold(number: int, name: str) -> Hold:
-    return Hold(generation=number, name=name)
+    return Hold(generation=number, name=name, who="", why="", created=now_utc())
 
 
 def test_listings_of_the_same_objects_are_equal() -> None:

@@ -18,7 +18,7 @@ from tests.archives import Made, two_generations
 
 def entry(encoding: int, schema: bytes = b'{"type": "string"}', **fields: Any) -> SchemaEntry:
     data = base64.b64encode(schema).decode()
-    fields = {"version": encoding, **fields}
+    fields = {"version": encoding, "codec": "", **fields}
     return SchemaEntry(encoding=encoding, type="Order", format="Avro", data=data, **fields)
 
 

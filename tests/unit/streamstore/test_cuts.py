@@ -270,6 +270,15 @@ MERGED_AND_SPLIT = StreamDescription(
 )
 
 
+@pytest.mark.parametrize(("first", "second"), [(1.0, 1 - 2**-53), (1 - 2**-53, 1.0)])
+def test_highest_keys_of_an_epoch_may_end_a_little_below_those_of_another(first: float, second: float) -> None:
+    """Pravega divides the keys in floating point."""
+    epochs = Epochs([Epoch(0, {A: KeyRange(0.0, first)}), Epoch(1, {M: KeyRange(0.0, second)})])
+    head, tail = StreamCut(STREAM, {A: 10}), StreamCut(STREAM, {M: 50})
+    described = StreamDescription(STREAM, StreamConfiguration(), epochs, head, tail, sealed=False)
+    assert segments_between(described, head, tail) == {A: (10, None), M: (0, 50)}
+
+
 @pytest.mark.parametrize(
     ("offsets", "message"),
     [
