@@ -302,23 +302,23 @@ class Epochs(Sequence[Epoch]):
         self.changes = tuple(changes)
         if not self.changes:
             raise ValueError("there is no epoch")
-        ranges: dict[SegmentId, KeyRange] = {}
-        first: dict[SegmentId, int] = {}
-        last: dict[SegmentId, int] = {}
+        lives: list[SegmentLife] = []
+        held: dict[SegmentId, tuple[KeyRange, int]] = {}  # of those that are open
+        known: set[SegmentId] = set()
         for number, change in enumerate(self.changes):
             for segment in change.seals:
-                if segment not in ranges or last.setdefault(segment, number - 1) != number - 1:
+                if segment not in held:
                     raise ValueError(f"epoch {number} seals segment {segment}, which is not open")
-            for segment, held in change.opens.items():
-                if segment in ranges:
+                lives.append(SegmentLife(segment, *held.pop(segment), number - 1))
+            for segment, keys in change.opens.items():
+                if segment in known:
                     raise ValueError(f"epoch {number} opens segment {segment}, which was open before")
-                ranges[segment], first[segment] = held, number
+                held[segment] = keys, number
+                known.add(segment)
         newest = len(self.changes) - 1
-        self._last = Epoch(newest, {segment: held for segment, held in ranges.items() if segment not in last})
-        self.lives = tuple(
-            SegmentLife(segment, ranges[segment], first[segment], last.get(segment, newest))
-            for segment in sorted(ranges, key=lambda one: one.value)
-        )
+        self._last = Epoch(newest, {segment: keys for segment, (keys, _) in held.items()})
+        lives += [SegmentLife(segment, *of, newest) for segment, of in held.items()]
+        self.lives = tuple(sorted(lives, key=lambda life: life.segment.value))
 
     def then(self, epoch: Epoch) -> Epochs:
         """Return these epochs and the one after them.
