@@ -118,24 +118,27 @@ class StreamName:
         return cls(scope, stream)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentId:
-    """A segment's id inside its stream: creation epoch and number, each an int32 >= 0.
-
-    Sorting by (epoch, number) never puts a successor before its predecessor.
-    """
-
+class _SegmentId(NamedTuple):
     epoch: int
     number: int
 
-    def __post_init__(self) -> None:
-        if not (0 <= self.epoch <= _INT31 and 0 <= self.number <= _INT31):
-            raise InvalidName(
-                "a segment's epoch and number must be from 0 to 2^31 - 1", where=f"{self.number}.#epoch.{self.epoch}"
-            )
 
-    def __hash__(self) -> int:
-        return self.epoch << 32 | self.number  # faster than that of a tuple, and segments are looked up often
+class SegmentId(_SegmentId):
+    """A segment's id inside its stream: creation epoch and number, each an int32 >= 0.
+
+    Sorting by (epoch, number) never puts a successor before its predecessor. It is a tuple, as segments are looked up
+    and compared often.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, epoch: int, number: int) -> Self:
+        """Check the numbers."""
+        if not (0 <= epoch <= _INT31 and 0 <= number <= _INT31):
+            raise InvalidName(
+                "a segment's epoch and number must be from 0 to 2^31 - 1", where=f"{number}.#epoch.{epoch}"
+            )
+        return super().__new__(cls, epoch, number)
 
     @property
     def value(self) -> int:
