@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 
@@ -25,6 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     # numpy comes with pyarrow; its library for algebra, which nothing here uses, starts a thread on each core.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(700, 10, 50)  # a full collection goes through all of a manifest, which lives on; 10 is the default
     try:
         with without_collector():
             from streamvault.cli.app import run_app
@@ -52,4 +54,5 @@ def process(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    gc.freeze()  # the collector would look once more through everything
     return code

@@ -121,24 +121,27 @@ class StreamName:
         return cls(scope, stream)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentId:
-    """A segment's id inside its stream: creation epoch and number, each an int32 >= 0.
-
-    Sorting by (epoch, number) never puts a successor before its predecessor.
-    """
-
+class _SegmentId(NamedTuple):
     epoch: int
     number: int
 
-    def __post_init__(self) -> None:
-        if not (0 <= self.epoch <= _INT31 and 0 <= self.number <= _INT31):
-            raise InvalidName(
-                "a segment's epoch and number must be from 0 to 2^31 - 1", where=f"{self.number}.#epoch.{self.epoch}"
-            )
 
-    def __hash__(self) -> int:
-        return self.epoch << 32 | self.number  # faster than that of a tuple, and segments are looked up often
+class SegmentId(_SegmentId):
+    """A segment's id inside its stream: creation epoch and number, each an int32 >= 0.
+
+    Sorting by (epoch, number) never puts a successor before its predecessor. It is a tuple, as segments are looked up
+    and compared often.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, epoch: int, number: int) -> Self:
+        """Check the numbers."""
+        if not (0 <= epoch <= _INT31 and 0 <= number <= _INT31):
+            raise InvalidName(
+                "a segment's epoch and number must be from 0 to 2^31 - 1", where=f"{number}.#epoch.{epoch}"
+            )
+        return super().__new__(cls, epoch, number)
 
     @property
     def value(self) -> int:
@@ -305,23 +308,23 @@ class Epochs(Sequence[Epoch]):
         self.changes = tuple(changes)
         if not self.changes:
             raise ValueError("there is no epoch")
-        ranges: dict[SegmentId, KeyRange] = {}
-        first: dict[SegmentId, int] = {}
-        last: dict[SegmentId, int] = {}
+        lives: list[SegmentLife] = []
+        held: dict[SegmentId, tuple[KeyRange, int]] = {}  # of those that are open
+        known: set[SegmentId] = set()
         for number, change in enumerate(self.changes):
             for segment in change.seals:
-                if segment not in ranges or last.setdefault(segment, number - 1) != number - 1:
+                if segment not in held:
                     raise ValueError(f"epoch {number} seals segment {segment}, which is not open")
-            for segment, held in change.opens.items():
-                if segment in ranges:
+                lives.append(SegmentLife(segment, *held.pop(segment), number - 1))
+            for segment, keys in change.opens.items():
+                if segment in known:
                     raise ValueError(f"epoch {number} opens segment {segment}, which was open before")
-                ranges[segment], first[segment] = held, number
+                held[segment] = keys, number
+                known.add(segment)
         newest = len(self.changes) - 1
-        self._last = Epoch(newest, {segment: held for segment, held in ranges.items() if segment not in last})
-        self.lives = tuple(
-            SegmentLife(segment, ranges[segment], first[segment], last.get(segment, newest))
-            for segment in sorted(ranges, key=lambda one: one.value)
-        )
+        self._last = Epoch(newest, {segment: keys for segment, (keys, _) in held.items()})
+        lives += [SegmentLife(segment, *of, newest) for segment, of in held.items()]
+        self.lives = tuple(sorted(lives, key=lambda life: life.segment.value))
 
     def then(self, epoch: Epoch) -> Epochs:
         """Return these epochs and the one after them.
