@@ -167,18 +167,12 @@ def export_next(
     with export.source.open() as store:
         options = with_ends(export.options, store, export.name)
         if dry_run:
-            return _rehearse(archive, store, options, began, export.registry)
+            return _rehearse(archive, store, options, began, export)
         plan_began = time.monotonic()
         planned = settle_plan(archive, store, options, export.registry)
         if export.registry is not None and not planned.resumed:
-            export.registry.asked = True
-        warnings = [
-            *_warnings(planned, options),
-            *needless_group(options.schemas, options.schema_group),
-            *_unknown_groups(planned.plan),
-            *_without_schemas(planned, export),
-            *_not_archived(archive, store, planned),
-        ]
+            export.registry.asked = not export.registry.problem
+        warnings = _warnings(archive, store, options, planned, export.registry)
         if planned.newest is None and not planned.resumed:
             warnings += fit_server(archive.store, archive.prefix)
         progress.warn_all(warnings)
@@ -224,7 +218,24 @@ def _check_window(planned: PlannedGeneration, options: ExportOptions) -> None:
     check_window(options.window, open_layout(layout).min_window(size))
 
 
-def _warnings(planned: PlannedGeneration, options: ExportOptions) -> list[str]:
+def _warnings(
+    archive: Archive,
+    store: StreamStore,
+    options: ExportOptions,
+    planned: PlannedGeneration,
+    registry: RegistryGroup | None,
+) -> list[str]:
+    """Return the warnings that are known before anything is moved."""
+    return [
+        *_other_defaults(planned, options),
+        *needless_group(options.schemas, options.schema_group),
+        *_unknown_groups(planned.plan),
+        *_without_schemas(planned, registry),
+        *_not_archived(archive, store, planned),
+    ]
+
+
+def _other_defaults(planned: PlannedGeneration, options: ExportOptions) -> list[str]:
     plan = planned.plan
     if plan is None or not has_other_defaults(plan, options, planned.newest):
         return []
@@ -240,12 +251,14 @@ def _unknown_groups(plan: Plan | None) -> Iterator[str]:
             yield f"the position of the reader group {one.name} is not recorded: {one.problem}"
 
 
-def _without_schemas(planned: PlannedGeneration, export: Export) -> Iterator[str]:
+def _without_schemas(planned: PlannedGeneration, registry: RegistryGroup | None) -> Iterator[str]:
     """Yield a warning if new schemas of the archive's group are not recorded."""
-    if export.registry is not None and export.registry.problem:
-        yield f"new schemas were not looked for: {export.registry.problem}"
+    if registry is not None and registry.problem:
+        yield f"new schemas were not looked for: {registry.problem}"
+    if registry is not None and planned.resumed and planned.plan is not None and planned.plan.schemas is None:
+        yield "the unfinished generation records no schemas; run again to record them"
     is_made = planned.plan is not None and not planned.resumed
-    if is_made and export.registry is None and planned.newest is not None and planned.newest.schemas is not None:
+    if is_made and registry is None and planned.newest is not None and planned.newest.schemas is not None:
         yield "new schemas are not recorded without --schemas URL"
 
 
@@ -291,9 +304,9 @@ def _unchanged(
 
 
 def _rehearse(
-    archive: Archive, store: StreamStore, options: ExportOptions, began: float, registry: RegistryGroup | None
+    archive: Archive, store: StreamStore, options: ExportOptions, began: float, export: Export
 ) -> ExportReport:
-    drafted = draft_plan(archive, store, options, registry)
+    drafted = draft_plan(archive, store, options, export.registry)
     _check_window(drafted, options)
     plan, newest = drafted.plan, drafted.newest
     found, exact = estimate_parts(store, plan, options.largest_event) if plan else ({}, True)
@@ -312,7 +325,7 @@ def _rehearse(
         bytes=plan.bytes if plan else 0,
         ranges=ranges_of(parts),
         reader_groups=reported_groups(generation.reader_groups) if generation else (),
-        warnings=tuple(_not_archived(archive, store, drafted)),
+        warnings=tuple(_warnings(archive, store, options, drafted, export.registry)),
         seconds=seconds,
         total_seconds=seconds,
         dry_run=True,

@@ -172,7 +172,8 @@ class _Following:
         While nothing comes, most rounds ask only the stream whether it is still the same. They would not see that
         reader groups have moved on; for schemas, the registry is asked before, and again when there are new events.
         """
-        rests = self._rest.begun and not self.options.reader_groups
+        registry = self.export.registry
+        rests = self._rest.begun and not self.options.reader_groups and (registry is None or registry.asked)
         seen = self.retrier(self._described) if rests else None
         if seen is not None and self._rest.holds(seen):
             self._count(rounds=1)

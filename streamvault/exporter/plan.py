@@ -12,7 +12,7 @@ from streamvault.exporter.reports import ExportOptions
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import LayoutName, layout_of, open_layout
 from streamvault.manifests.archive import Archive
-from streamvault.manifests.manifest import Configuration, GapEntry, Manifest, PlannedSegment
+from streamvault.manifests.manifest import Configuration, GapEntry, Manifest, PlannedSegment, SchemaGroup
 from streamvault.manifests.options import RANGE_SIZE
 from streamvault.manifests.plan import (
     Plan,
@@ -27,7 +27,7 @@ from streamvault.manifests.plan import (
 from streamvault.sources.archive_comparison import check_continues
 from streamvault.sources.identity import check_gone, check_same_stream, replaced, take_witness
 from streamvault.sources.reader_groups import SourceGroup, source_groups
-from streamvault.sources.schemas import RegistryFailed, RegistryGroup
+from streamvault.sources.schemas import NoSuchGroup, RegistryFailed, RegistryGroup
 from streamvault.streamstore.cuts import is_before, live_ends, parse_cut, sealed_ends, segments_between, validate_cut
 from streamvault.streamstore.errors import InvalidCut
 from streamvault.streamstore.model import ContentKind, StreamCut, StreamDescription, StreamName
@@ -183,7 +183,7 @@ def _differences(plan: Plan, options: ExportOptions) -> Iterator[str]:
             yield f"{option} {_text(planned)}"
     if options.reader_groups and plan.reader_groups is None:
         yield "no --reader-groups"
-    if options.schemas and plan.schemas is None:
+    if options.schemas and options.schema_group and plan.schemas is None:  # else there may have been no group
         yield "no --schemas"
     group = plan.schemas and plan.schemas.group
     if options.schemas and options.schema_group and group and group != options.schema_group:
@@ -391,7 +391,8 @@ def make_plan(
         beside: what is noted beside the stream; None for nothing.
 
     Raises:
-        InvalidCut, Usage: a cut is not valid, or the archive has another content.
+        InvalidCut, Usage: a cut is not valid, or the archive has another content, or the registry has no group of the
+            name that was given.
         Conflict: the stream is not the one of the newest generation, or is not known to be; or the registry has other
             schemas than it has noted.
         RegistryFailed: the registry cannot be asked, and something is new, or none of its schemas are noted.
@@ -408,18 +409,8 @@ def make_plan(
     metadata = (described.epochs, configuration, sealed)
     is_new = newest is None or (to, *metadata) != (newest.to, newest.epochs, newest.configuration, newest.sealed)
     is_new = is_new or (newest is not None and noted is not None and noted != newest.reader_groups)
-    schemas = known = None if newest is None else newest.schemas
-    # without new events, once in a run: the newest generation may be of a run without a registry
-    if registry is not None and (is_new or not registry.asked):
-        try:
-            found = registry.noted(known)  # after the tail was taken, so that all that the events use is there
-        except RegistryFailed as error:
-            if is_new or known is None:
-                raise
-            registry.problem = str(error)
-        else:
-            is_same = known is not None and (found.entries, found.unused) == (known.entries, known.unused)
-            schemas = found if is_new or not is_same else known
+    known = None if newest is None else newest.schemas
+    schemas = _schemas(registry, known, options, is_new=is_new)
     is_new = is_new or schemas != known
     # Before the check for the same stream: if another stream replaces it in between, one of the two does not match.
     witness = tuple(take_witness(store, to)) if is_new else ()
@@ -453,6 +444,32 @@ def make_plan(
         schemas=schemas,
         line=None if archive is None else archive.line,
     )
+
+
+def _schemas(
+    registry: RegistryGroup | None, known: SchemaGroup | None, options: ExportOptions, *, is_new: bool
+) -> SchemaGroup | None:
+    """Return the schemas that a plan notes: what is known, and what the registry has by now.
+
+    Without anything new, it is asked once in a run: the newest generation may be of a run without a registry.
+    """
+    if registry is None or (registry.asked and not is_new):
+        return known
+    registry.problem = ""
+    try:
+        found = registry.noted(known)  # after the tail was taken, so that all that the events use is there
+    except NoSuchGroup as error:
+        if options.schema_group:
+            raise
+        registry.problem = str(error)  # the writers of a new stream create its group, perhaps later
+    except RegistryFailed as error:
+        if is_new or known is None:
+            raise
+        registry.problem = str(error)
+    else:
+        is_same = known is not None and (found.entries, found.unused) == (known.entries, known.unused)
+        return found if is_new or not is_same else known
+    return known
 
 
 def _start(

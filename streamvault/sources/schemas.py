@@ -7,7 +7,7 @@ import json
 import re
 import time
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
@@ -27,9 +27,21 @@ FORMATS = ("Avro", "Protobuf", "Json")
 
 LARGEST_ANSWER = 16 * 1024 * 1024
 
+WITHOUT_V1 = "Give the address of a Pravega Schema Registry, without /v1."
+
 
 class RegistryFailed(Failed):
     """The Schema Registry cannot be reached, or its answer cannot be used."""
+
+
+class RegistryUnavailable(RegistryFailed):
+    """The Schema Registry does not answer, throttles or fails. A later attempt may succeed."""
+
+    transient = True
+
+
+class NoSuchGroup(Usage):
+    """The Schema Registry has no such group."""
 
 
 class RegistryRejected(Conflict):
@@ -59,7 +71,7 @@ class RegistryGroup:
         group: ``[NAMESPACE/]GROUP``.
         seen: the encodings that the run has got.
         asked: whether a plan of the run has them.
-        problem: why they could not be asked for when nothing else was new; empty if they could.
+        problem: why a plan was made without them the last time that they were asked for; empty if it has them.
     """
 
     url: str
@@ -109,13 +121,17 @@ class RegistryGroup:
         Raises:
             Conflict: the group lacks a known encoding or has another schema for it, as in a registry that was set up
                 anew.
-            Usage: there is no such group.
+            NoSuchGroup: there is no such group, and nothing of it is known.
             RegistryFailed: the registry cannot be asked, or has too many encodings or too large ones.
         """
         found = self.find()
-        if found is None:
+        if found is None and known is None:
             todo = "Give the events' group, [NAMESPACE/]GROUP, with --group or --schema-group."
-            raise Usage("the registry has no such group", where=self.where, todo=todo)
+            has_version = urlsplit(self.url).path.rstrip("/").endswith("/v1")
+            raise NoSuchGroup(
+                "the registry has no such group", where=self.where, todo=WITHOUT_V1 if has_version else todo
+            )
+        found = found or SchemaGroup(group=self.group, entries=())  # one that is gone has lost all that is known
         todo = "Name the registry and the group that the events were written with."
         try:
             held = SchemaGroup.union([known, found]) or found
@@ -146,19 +162,15 @@ class RegistryGroup:
             versions = [_version(one) for one in listed["schemas"]]
             # ids are given out one after the other, and that of a deleted schema stays
             for number in itertools.count(max(0, len(seen) - 1)):
-                answer = self.ask(f"/encodings/{number}")
-                entry = None if answer is None else _entry(number, answer)
-                if number < len(self.seen) and entry != self.seen[number]:
-                    what = f"encoding {number} is not what it was a moment ago"
-                    raise Conflict(
-                        what, where=self.where, todo="Make sure that nothing is setting up the registry again."
-                    )
+                entry = self._encoding(number, self.seen)
                 if entry is None:
                     break
                 seen[number:] = [entry]
                 if number >= MAX_SCHEMAS:
                     what = f"the group has more than {MAX_SCHEMAS:,} encodings"
                     raise RegistryFailed(what, where=self.where)
+            if seen and not self.seen:  # or there would be nothing to compare with
+                self._encoding(0, seen)
             noted = json.dumps(settings, sort_keys=True)
         except (KeyError, TypeError, ValidationError, RecursionError):
             raise self._senseless() from None
@@ -174,6 +186,15 @@ class RegistryGroup:
         except ValidationError as error:
             raise self._too_large(error) from None
 
+    def _encoding(self, number: int, seen: Sequence[SchemaEntry]) -> SchemaEntry | None:
+        """Return an encoding, None if there is none; a `Conflict` if it is not what was seen."""
+        answer = self.ask(f"/encodings/{number}")
+        entry = None if answer is None else _entry(number, answer)
+        if number < len(seen) and entry != seen[number]:
+            what = f"encoding {number} is not what it was a moment ago"
+            raise Conflict(what, where=self.where, todo="Make sure that nothing is setting up the registry again.")
+        return entry
+
     def _too_large(self, error: ValidationError) -> RegistryFailed:
         return RegistryFailed("the group cannot be recorded", where=error.errors()[0]["msg"])
 
@@ -186,9 +207,10 @@ class RegistryGroup:
 
         Raises:
             RegistryRejected: the registry does not change what is to be changed.
+            RegistryUnavailable: it does not answer, throttles or fails.
             RegistryFailed: it cannot be asked, or its answer makes no sense.
         """
-        from http.client import HTTPException  # noqa: PLC0415  (most commands make no such request)
+        from http.client import HTTPException, IncompleteRead  # noqa: PLC0415  (most commands make no such request)
         from urllib.error import HTTPError  # noqa: PLC0415
 
         try:
@@ -198,10 +220,12 @@ class RegistryGroup:
             if error.code == 404 and method == "GET":
                 return None
             what = f"the registry answers {error.code} {error.reason}"
-            if method != "GET" and error.code not in {401, 403} and error.code < 500:
-                todo = "Give the address of a Pravega Schema Registry, without /v1." if error.code in {404, 405} else ""
+            if error.code == 429 or error.code >= 500:
+                raise RegistryUnavailable(what, where=self._shown) from None
+            if method != "GET" and error.code not in {401, 403}:
+                todo = WITHOUT_V1 if error.code in {404, 405} else ""
                 raise RegistryRejected(f"{what} to a change of the group", where=self.where, todo=todo) from None
-            todo = "Check that the URL is that of a Pravega Schema Registry." if error.code < 500 else ""
+            todo = "Check that the URL is that of a Pravega Schema Registry."
             if error.code == 401:
                 has_login = "@" in urlsplit(self.url).netloc
                 todo = "Check the login." if has_login else "Put USER:PASSWORD@ before the host."
@@ -212,11 +236,17 @@ class RegistryGroup:
             reason = getattr(error, "reason", error)
             reason = getattr(reason, "strerror", None) or reason
             todo = "Check that it is running, and that the URL is right."
-            raise RegistryFailed(f"the registry does not answer ({reason})", where=self._shown, todo=todo) from None
+            raise RegistryUnavailable(
+                f"the registry does not answer ({reason})", where=self._shown, todo=todo
+            ) from None
+        except IncompleteRead:
+            raise RegistryUnavailable("the registry's answer ends early", where=self._shown) from None
         except (ValueError, RecursionError, HTTPException):
             raise self._senseless() from None
 
     def _read(self, path: str, method: str, body: object) -> bytes:
+        from http.client import IncompleteRead  # noqa: PLC0415
+        from urllib.error import HTTPError  # noqa: PLC0415
         from urllib.request import HTTPRedirectHandler, Request, build_opener  # noqa: PLC0415
 
         class NoRedirects(HTTPRedirectHandler):
@@ -240,13 +270,22 @@ class RegistryGroup:
             login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
         data, until = bytearray(), time.monotonic() + DEADLINE
-        with build_opener(NoRedirects).open(request, timeout=TIMEOUT) as answer:
+        try:
+            opened = build_opener(NoRedirects).open(request, timeout=TIMEOUT)
+        except HTTPError as error:
+            if error.code == 404 and path.startswith("/encodings/") and error.read(1):
+                raise self._senseless() from None  # not the registry's, which has no text for an id without an encoding
+            raise
+        with opened as answer:
             while len(data) <= LARGEST_ANSWER and time.monotonic() < until:
                 block = answer.read1(1 << 16)
                 data += block
+                if not block and answer.length:
+                    raise IncompleteRead(b"")
                 if not block:
                     return bytes(data)
-        raise RegistryFailed("the registry's answer does not end", where=self._shown)
+        kind = RegistryFailed if len(data) > LARGEST_ANSWER else RegistryUnavailable
+        raise kind("the registry's answer does not end", where=self._shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +340,7 @@ class Encodings:
                 if self.noted is None:
                     raise
                 todo = f"{error.todo} Without its URL, what the archive has recorded is used.".lstrip()
-                raise RegistryFailed(error.what, where=error.where, todo=todo) from None
+                raise type(error)(error.what, where=error.where, todo=todo) from None
         if self.noted is None:
             todo = "Give the registry's URL, or record the schemas in the archive (export --schemas URL)."
             raise Usage("nothing says how the events are encoded", where=self.group, todo=todo)

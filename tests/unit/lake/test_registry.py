@@ -625,11 +625,18 @@ LISTED = {**GOOD, "schemas": []}
 
 
 class Group(Registry):
-    """A group with so many encodings."""
+    """A group with so many encodings.
+
+    Attributes:
+        missing: what is answered for what does not exist.
+        exists: whether the group does.
+        failing: how many more requests are answered with an error.
+    """
 
     def __init__(self, encodings: int, version: int = 3) -> None:
         super().__init__(b"")
-        self.encodings, self._version = encodings, version
+        self.encodings, self.version = encodings, version
+        self.missing, self.exists, self.failing = http(b"", "404 Not Found"), True, 0
 
     @property
     def paths(self) -> list[str]:
@@ -640,14 +647,16 @@ class Group(Registry):
 
     def respond(self, connection: socket.socket, request: bytearray) -> None:
         place = request.split()[1].partition(b"?")[0].rpartition(b"/")[2].decode()
-        answer: dict[str, Any] = {**GOOD, "versionInfo": {"version": self._version}}
+        answer: dict[str, Any] = {**GOOD, "versionInfo": {"version": self.version}}
         if place == "versions":
             unused = {**GOOD, "versionInfo": {"version": 9}}
             answer = {"schemas": [answer, unused]}
         elif not place.isdecimal():
             answer = {"allowMultipleTypes": True}
-        known = not place.isdecimal() or int(place) < self.encodings
-        self._answer = http(json.dumps(answer).encode()) if known else http(b"", "404 Not Found")
+        known = self.exists and (not place.isdecimal() or int(place) < self.encodings)
+        self._answer = http(json.dumps(answer).encode()) if known else self.missing
+        if self.failing:
+            self.failing, self._answer = self.failing - 1, http(b"", "503 Busy")
         super().respond(connection, request)
 
 
@@ -675,7 +684,7 @@ def test_a_run_asks_for_each_encoding_once() -> None:
     with Group(3) as server:
         asked = RegistryGroup(server.url, "group")
         asked.noted()
-        assert server.paths == ["", "/schemas/versions", *(f"/encodings/{number}" for number in range(4))]
+        assert server.paths == ["", "/schemas/versions", *(f"/encodings/{number}" for number in (0, 1, 2, 3, 0))]
         server.encodings = 5
         assert [one.encoding for one in asked.noted().entries] == [0, 1, 2, 3, 4]
         assert server.paths == ["", "/schemas/versions", *(f"/encodings/{number}" for number in range(2, 6))]
@@ -691,6 +700,7 @@ def test_a_run_asks_for_each_encoding_once() -> None:
     [
         (http(b"", "401 Unauthorized"), "the registry answers 401 Unauthorized"),
         (http(b"", "503 Busy"), "the registry answers 503 Busy"),
+        (http(b"", "429 Slow Down"), "the registry answers 429 Slow Down"),
         (http(b"", "302 Found", "Location: http://127.0.0.1:1/\r\n"), "the registry answers 302 Found"),
         (http(b"{"), "the registry's answer makes no sense"),
         (http(b"[" * 100_000), "the registry's answer makes no sense"),
@@ -699,7 +709,8 @@ def test_a_run_asks_for_each_encoding_once() -> None:
         (http(json.dumps({**LISTED, "schemaInfo": 7}).encode()), "the registry's answer makes no sense"),
         (http(json.dumps(LISTED).replace(DATA, "!").encode()), "the registry's answer makes no sense"),
         (b"no HTTP\r\n\r\n", "the registry's answer makes no sense"),
-        (http(b"{}")[:-1], "the registry's answer makes no sense"),
+        (http(b"{}")[:-1], "the registry's answer ends early"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{", "the registry's answer ends early"),
         (http(b" " * (16 << 20) + b" {}"), "the registry's answer does not end"),
         (http(json.dumps(LISTED).encode()), "the group has more than 20 encodings"),
         (b"", "the registry does not answer"),
@@ -711,6 +722,26 @@ def test_answers_that_cannot_be_used_are_one_line(answer: bytes, message: str, m
         RegistryGroup(server.url, "group").noted()
     assert str(failed.value).startswith(message)
     assert "word" not in str(failed.value)
+    is_outage = any(part in message for part in ("503", "429", "ends early", "does not answer"))
+    assert failed.value.transient == is_outage
+
+
+def test_an_answer_that_is_not_the_registrys_ends_no_list() -> None:
+    with Group(1) as server:
+        server.missing = http(b"<html>", "404 Not Found")
+        with pytest.raises(RegistryFailed, match="the registry's answer makes no sense"):
+            RegistryGroup(server.url, "group").noted()
+
+
+def test_a_registry_that_is_set_up_anew_while_it_is_read_is_noticed() -> None:
+    class Renewed(Group):
+        def respond(self, connection: socket.socket, request: bytearray) -> None:
+            if b"/encodings/1 " in request:
+                self.version = 7
+            super().respond(connection, request)
+
+    with Renewed(3) as server, pytest.raises(Conflict, match="encoding 0 is not what it was a moment ago"):
+        RegistryGroup(server.url, "group").noted()
 
 
 def test_registry_that_is_not_there_says_what_to_do() -> None:
@@ -721,6 +752,8 @@ def test_registry_that_is_not_there_says_what_to_do() -> None:
     assert str(failed.value) == f"{said}{url}. Check that it is running, and that the URL is right."
     with Registry(http(b"", "404 Not Found")) as server, pytest.raises(Conflict, match=r"404 Not Found .* without /v1"):
         RegistryGroup(f"{server.url}/v1", "group").ask("", "POST", {})
+    with Registry(http(b"", "404 Not Found")) as server, pytest.raises(Usage, match=r"no such group: .* without /v1"):
+        RegistryGroup(f"{server.url}/v1", "group").noted()
 
 
 def test_group_without_a_registry_is_a_warning(tmp_path: Path) -> None:
@@ -728,8 +761,8 @@ def test_group_without_a_registry_is_a_warning(tmp_path: Path) -> None:
     vault.create()
     vault.add(b"x")
     said = "--schema-group has no effect without --schemas URL"
-    for _ in range(2):
-        exported = export_stream(vault.uri(), vault.root, schema_group="g", master="inline")
+    for dry_run in (True, False, False, True):
+        exported = export_stream(vault.uri(), vault.root, schema_group="g", master="inline", dry_run=dry_run)
         assert said in exported.warnings
     name = StreamName("scope", "restored")
     restored = import_stream(vault.archive, vault.uri(name), schema_group="g", master="inline")
@@ -783,7 +816,8 @@ def test_an_export_notes_what_the_registry_has(tmp_path: Path) -> None:
         assert export(vault, server).unchanged
         server.encodings = 2
         vault.add(b"more")
-        assert export(vault).warnings == (WARNING,)
+        for dry_run in (True, False):
+            assert export_stream(vault.uri(), vault.root, master="inline", dry_run=dry_run).warnings == (WARNING,)
         assert export(vault, server).generation == 4, "what a run without the registry has left out is recorded"
         assert export(vault).unchanged
         down = {"master": "inline", "schemas": server.url, "schema_group": "group"}
@@ -811,6 +845,60 @@ def test_an_export_notes_what_the_registry_has(tmp_path: Path) -> None:
     with Group(1) as server, pytest.raises(Conflict, match=r"fewer encodings than the archive: .*: 1 of 2") as caught:
         export(vault, server)
     assert "word" not in str(caught.value)
+    with Group(2) as server:
+        server.exists = False
+        with pytest.raises(Conflict, match=r"fewer encodings than the archive: .*: 0 of 2"):
+            export(vault, server)
+
+
+def test_a_stream_whose_group_does_not_exist_yet_is_archived(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"event")
+    with Group(1) as server:
+        server.exists = False
+        with pytest.raises(Usage, match="the registry has no such group"):
+            export(vault, server)
+        options = {"schemas": server.url, "master": "inline"}
+        with patch.object(ExportRun, "run", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+            export_stream(vault.uri(), vault.root, **options)
+        resumed = export_stream(vault.uri(), vault.root, **options)
+        assert (resumed.generation, resumed.events) == (1, 1)
+        assert "the unfinished generation records no schemas; run again to record them" in resumed.warnings
+        unchanged = export_stream(vault.uri(), vault.root, **options)
+        assert unchanged.unchanged
+        assert "the registry has no such group" in unchanged.warnings[0]
+        server.exists = True
+        noted = export_stream(vault.uri(), vault.root, **options)
+        assert (noted.generation, noted.events, noted.warnings) == (2, 0, ())
+    assert len(archive_of(vault.root).newest().schemas.entries) == 1
+
+
+def test_follow_retries_while_the_registry_fails(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"event")
+    with Group(1) as server:
+        server.failing = 1
+        report = follow_stream(
+            vault.uri(), vault.root, schemas=server.url, schema_group="group", master="inline", every=0.01, idle=0.1
+        )
+    assert (report.made, report.retries, report.warnings) == (1, 1, ())
+
+
+def test_follow_asks_again_until_the_registry_answers(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"event")
+    with Group(1) as server:
+        export(vault, server)
+        server.encodings, server.failing = 2, 5
+        report = follow_stream(
+            vault.uri(), vault.root, schemas=server.url, schema_group="group", master="inline", every=0.01, idle=1
+        )
+    assert (report.made, report.events, server.failing) == (1, 0, 0)
+    assert len(report.warnings) == 1
+    assert report.warnings[0].startswith("new schemas were not looked for: the registry answers 503 Busy")
 
 
 def test_follow_asks_only_for_what_is_new(tmp_path: Path) -> None:
@@ -842,7 +930,7 @@ def test_follow_asks_only_for_what_is_new(tmp_path: Path) -> None:
                 progress=progress,
             )
         assert not server.paths, "rounds without events ask for nothing"
-    assert [len(one) for one in asked] == [6, 4, 4]
+    assert [len(one) for one in asked] == [7, 4, 4]
     assert looked.call_count < report.rounds, "while nothing comes, most rounds do not look at the archive"
 
 
@@ -855,7 +943,7 @@ def test_a_handoff_asks_for_each_encoding_once(tmp_path: Path) -> None:
     with Group(3) as server:
         options = {"decode": "registry", "registry": server.url, "group": "group", "master": "inline"}
         write_table(f"{vault.root}/{archive_of(vault.root).stream}", format="parquet", **options)
-        assert len(server.paths) == 6
+        assert len(server.paths) == 7
         write_table(f"{vault.root}/{archive_of(vault.root).stream}", **options)
         assert server.paths == [], "nothing is new"
         vault.add(framed(0, gzip.compress(b"{}")))
