@@ -94,7 +94,10 @@ class OptionArgument:
             words += [self.option, text := _text(each)]
             if _LOGIN.match(text):
                 what = f"{self.name}: the URL has a login, which command lines and rendered fields would show"
-                raise AirflowFailException(f"{what}. Set {variable_of(self.option)} for the worker instead.")
+                todo = f"Set {variable_of(self.option)} for the worker instead."
+                if not command_line(self.declared).environment:
+                    todo = "No environment variable sets it here: give a URL without a login."
+                raise AirflowFailException(f"{what}. {todo}")
         return words
 
     def _pair(self, pair: Any) -> tuple[Any, Any]:

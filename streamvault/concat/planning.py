@@ -24,10 +24,11 @@ from streamvault.common.progress import task_progress
 from streamvault.importer.fill import FOREIGN_APPENDS
 from streamvault.importer.target import look_again
 from streamvault.layouts.archived_range import digest_of
+from streamvault.manifests.manifest import SchemaGroup
 from streamvault.runner.opening import Tasks
 from streamvault.sources.identity import LastBytes, Position, SourcePosition, another_source, bytes_differ
 from streamvault.sources.source import Source, SourcePart, SourceState
-from streamvault.sources.sources import open_source
+from streamvault.sources.sources import ArchiveState, open_source
 from streamvault.streamstore.byte_source import SourceTruncated, StoredBytes
 from streamvault.streamstore.cuts import Cut as PlanningCut
 from streamvault.streamstore.cuts import is_before, later_of, parse_cut
@@ -590,7 +591,7 @@ class StitchPlanner:
         """
         self.sources = Sources(self.sources.sources)
         self._known = None
-        self.warnings = []
+        self.warnings = self._other_schemas()
         parts = tuple(self._parts(newest))
         held = self._by_source(parts)
         if not any(held) and not self.joins:
@@ -626,6 +627,17 @@ class StitchPlanner:
     def left_out(self, record: StitchRecord) -> list[str]:
         """Return the URI of each segment that a plan leaves out: that of its source, and the segment's name."""
         return [f"{record.parts[index].uri}/{segment}" for index, segment in sorted(record.left_out)]
+
+    def _other_schemas(self) -> list[str]:
+        """Return a warning if the archives among the sources have recorded different schemas."""
+        looks = self.sources.looks
+        try:
+            SchemaGroup.union(
+                look.history.generations[-1].manifest.schemas for look in looks if isinstance(look, ArchiveState)
+            )
+        except ValueError as error:
+            return [f"the ids in the events' headers mean other schemas in each archive: {error}"]
+        return []
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -252,9 +252,13 @@ def _schemas(
     if given.columns_schema is not None or given.framing not in {None, "pravega"}:
         raise Usage("--schema and --framing are not for --decode registry", todo="Omit them.")
     encodings = Encodings.of(origin.stream, origin.noted_schemas, url, name or (found.group if found else None))
-    if url is None and encodings.noted is None and (found is None or isinstance(given, HandoffOptions)):
-        todo = "Add --registry URL, or record the schemas in the archive (export --schemas URL)."
-        raise Usage("--decode registry requires --registry", todo=todo)
+    if url is None and encodings.noted is None:
+        if isinstance(given, HandoffOptions):
+            todo = "Add --registry URL, or record the schemas in the archive (export --schemas URL)."
+            raise Usage("--decode registry requires --registry", todo=todo)
+        if found is None:
+            todo = "Create the table first ('streamvault handoff --decode registry --registry URL')."
+            raise Usage("--decode registry requires the events' schemas", todo=todo)
     # all events of an archive's generations are older; a stream may have got others, with new encodings, since
     return encodings.group, cache(encodings.read) if origin.kind == "archive" else encodings.read
 

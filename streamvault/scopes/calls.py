@@ -230,8 +230,9 @@ class ScopeCalls:
     """
 
     def __init__(self, verb: PublicVerb, arguments: Sequence[str], options: Options) -> None:
-        self._names, self._given, self._options = verb.argument_names, arguments, options
+        self._names, self._given = verb.argument_names, arguments
         self._patterns = _patterns(verb, arguments)
+        self._options = options.of_scope() if self._patterns else options
         (name, kind), *others = verb.options_class.scoped.items()
         target = next((self._patterns.get(other) for other, its in others if its == "target"), None)
         scope, _, stream = arguments[verb.argument_names.index(name)].rpartition("/")

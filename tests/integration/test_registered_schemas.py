@@ -44,6 +44,7 @@ def noted(*entries: SchemaEntry, **fields: Any) -> SchemaGroup:
     return SchemaGroup(group="g", entries=entries, **fields)
 
 
+JSON = {"fullTypeName": "Json", "serializationFormat": "Json"}
 REFUND = SchemaVersion(type="Refund", format="Avro", version=0, data=data("id", name="Refund"))
 NOTED = noted(
     entry(0, 1, GZIP), entry(1, 0), entry(2, 1), entry(3, 0, SNAPPY), unused=(REFUND,), settings=json.dumps(SETTINGS)
@@ -110,7 +111,11 @@ def test_schemas_of_every_format_are_registered(url: str, scope_name: str) -> No
 
 def test_two_runs_at_once_are_one(url: str, scope_name: str) -> None:
     found: list[SchemaGroup | None] = []
-    runs = [threading.Thread(target=lambda: found.append(registered(url, scope_name))) for _ in range(4)]
+    # as in processes of their own: in one, a run waits for the others of the same URL
+    runs = [
+        threading.Thread(target=lambda each: found.append(registered(each, scope_name)), args=(url + number * "/",))
+        for number in range(4)
+    ]
     for run in runs:
         run.start()
     for run in runs:
@@ -160,6 +165,42 @@ def test_an_id_that_a_writer_takes_meanwhile_is_a_conflict(url: str, scope_name:
 def test_what_is_no_registry_is_said(url: str, scope_name: str) -> None:
     with pytest.raises(Conflict, match=r"the registry answers 404 Not Found to a change of the group: .* without /v1"):
         registered(f"{url}/elsewhere", scope_name)
+
+
+def empty(url: str, group: str, **settings: Any) -> None:
+    made = {**SETTINGS, **settings}
+    RegistryGroup(url, group).ask("", "POST", {"groupName": group, "groupProperties": made})
+
+
+@pytest.mark.parametrize("policy", ["DenyAll", "Full"])
+def test_an_empty_group_gets_schemas_whatever_its_policy(url: str, scope_name: str, policy: str) -> None:
+    empty(url, scope_name, compatibility={"policy": policy})
+    assert registered(url, scope_name) == as_noted(scope_name)
+
+
+def test_a_newer_archive_completes_the_group_of_an_older_one(url: str, scope_name: str) -> None:
+    registered(url, scope_name, noted(entry(0, 0), settings=json.dumps(SETTINGS)))
+    newer = noted(entry(0, 0), entry(1, 1), settings=json.dumps(SETTINGS))
+    found = registered(url, scope_name, newer)
+    assert found == newer.model_copy(update={"group": scope_name})
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"allowMultipleTypes": False}, "it is for one type only"),
+        ({"serializationFormat": JSON, "compatibility": {"policy": "AllowAny"}}, "it is for Json only"),
+    ],
+)
+def test_a_group_that_cannot_have_the_schemas_stays_empty(
+    url: str, scope_name: str, settings: dict[str, Any], reason: str
+) -> None:
+    empty(url, scope_name, **settings)
+    with pytest.raises(Conflict, match=reason):
+        registered(url, scope_name)
+    found = RegistryGroup(url, scope_name).find()
+    assert found is not None
+    assert (found.entries, found.unused) == ((), ())
 
 
 def test_a_group_that_has_grown_since_is_left_alone(url: str, scope_name: str) -> None:

@@ -17,6 +17,7 @@ from streamvault.streamstore.own import OWN
 from testkit.scenes import Keyed
 from testkit.streams import append_events
 from tests.told import Ran
+from tests.unit.lake.test_registry import Group
 
 SHAPES = [
     (1, []),
@@ -128,6 +129,19 @@ def test_archives_and_streams_are_appended(keyed: Keyed, tmp_path: Path) -> None
     keyed.append(f"file://{tmp_path}/vault/scope/one", "two")
     more = range(numbers.stop, numbers.stop + 10)
     assert keyed.by_key("target") == keyed.expected(("one", numbers), ("two", range(10)), ("one", more))
+
+
+def test_archives_with_other_schemas_are_a_warning(keyed: Keyed, tmp_path: Path) -> None:
+    keyed.make("target")
+    archives = [f"file://{tmp_path}/vault/scope/{name}" for name in ("one", "two")]
+    for name in ("one", "two"):
+        keyed.make(name, events=5)
+        with Group(1) as server:
+            export_stream(keyed.uri(name), f"file://{tmp_path}/vault", schemas=server.url, schema_group=name)
+    assert not keyed.append(archives[0]).warnings
+    assert keyed.append(*archives).warnings == (
+        "the ids in the events' headers mean other schemas in each archive: the schema groups one and two differ",
+    )
 
 
 def flip_byte(vault: Path) -> None:

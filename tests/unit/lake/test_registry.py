@@ -24,7 +24,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, ti
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamvault import export_stream, follow_stream, import_stream, write_table
+from streamvault import export_stream, follow_stream, import_stream, table_ddl, write_table
 from streamvault.common.errors import Conflict, Usage
 from streamvault.common.progress import Progress
 from streamvault.exporter.follow import _Following
@@ -955,6 +955,15 @@ def test_a_handoff_asks_for_each_encoding_once(tmp_path: Path) -> None:
     assert "Without its URL, what the archive has recorded is used." in caught.value.todo
     del options["registry"]
     assert write_table(f"{vault.root}/{archive_of(vault.root).stream}", **options).undecoded == 0
+
+
+def test_statements_advise_no_option_that_they_do_not_have(tmp_path: Path) -> None:
+    vault = Vault(tmp_path)
+    vault.create()
+    vault.add(b"event")
+    export(vault)
+    with pytest.raises(Usage, match=r"requires the events' schemas.*Create the table first"):
+        table_ddl(vault.archive, "hive", decode="registry")
 
 
 def test_an_archive_without_events_begins_no_table(tmp_path: Path) -> None:

@@ -189,6 +189,8 @@ def test_a_url_with_a_login_is_refused() -> None:
     with pytest.raises(AirflowFailException, match="Set STREAMVAULT_REGISTRY for the worker instead") as refused:
         kind(task_id="t", source=ARCHIVE, decode="registry", registry=registry).command()
     assert "word" not in str(refused.value)
+    with pytest.raises(AirflowFailException, match="give a URL without a login"):  # no variable sets it
+        KINDS["import"](task_id="t", archive=ARCHIVE, stream="shop/new", schemas=registry).command()
 
 
 def sample(option: OptionArgument) -> Any:
