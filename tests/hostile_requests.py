@@ -19,7 +19,6 @@ from streamvault.manifests.manifest import GapEntry, IndexEntry
 from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, objects_of
 from tests.policies import KEYS
 
-
 NOTHING: dict[str, object] = {"dropped": 0, "swept": 0, "merged": [], "holds": []}
 
 
