@@ -19,6 +19,8 @@ from streamvault.manifests.manifest import GapEntry, IndexEntry
 from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, objects_of
 from tests.policies import KEYS
 
+NOTHING: dict[str, object] = {"dropped": 0, "swept": 0, "merged": [], "holds": []}
+
 
 def forgeries(vault: Vault, *, generations: bool) -> dict[str, bytes]:
     """Return forged files, valid in form, by their keys below the archive's root.
@@ -37,7 +39,7 @@ def forgeries(vault: Vault, *, generations: bool) -> dict[str, bytes]:
         (5, {"deletion": "decided", "format": 2}),
         (0x7FFFFFFF, {}),
     ):
-        document = {"format": 1, **owner, "number": number, **fields}
+        document = {"format": 1, **owner, "number": number, **NOTHING, **fields}
         found[f"{NAME}/{decision_key(number)}"] = seal(document)
     if not generations:
         return found

@@ -34,6 +34,7 @@ from tests.archives import new_decision
 
 PREFIX = f"{NAME}/"
 OWNER = {"format": 1, "scope": NAME.scope, "stream": NAME.stream, "created": "2026-11-20T00:00:00Z"}
+NOTHING: dict[str, object] = {"dropped": 0, "swept": 0, "merged": [], "holds": []}
 
 
 vault = a_vault(events=20, largest=2000, exports=[("chunks", "")] * 4, between=[b"one", b"two", b"three"])
@@ -48,7 +49,7 @@ def forge(vault: Vault, number: int = 0, **fields: object) -> str:
         fields = {"begin": archive_of(vault.root).read_manifest(GenerationSpan.of(1)).from_.to_json(), **fields}
     document = {
         **OWNER,
-        **({} if not before.number else before.document()),
+        **(before.document() if before.number else NOTHING),
         "number": number,
         "created": OWNER["created"],
         **fields,
