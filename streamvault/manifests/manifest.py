@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -201,13 +202,13 @@ class SchemaVersion(Model):
     """A version of a schema of a group of Pravega's Schema Registry.
 
     `type` is the record's name and `format` the kind of its schema, as the registry has them. `data` is the schema's
-    bytes in base64.
+    bytes in base64, in memory once for all generations that have noted it.
     """
 
     type: Annotated[str, Field(max_length=1000)]
     format: Annotated[str, Field(min_length=1, max_length=100)]
     version: Annotated[int, Field(ge=0, le=0x7FFFFFFF)]
-    data: Annotated[str, Field(pattern=_BASE64, max_length=MAX_SCHEMA_BYTES)]
+    data: Annotated[str, Field(pattern=_BASE64, max_length=MAX_SCHEMA_BYTES), AfterValidator(sys.intern)]
 
     @property
     def key(self) -> tuple[str, str, int]:

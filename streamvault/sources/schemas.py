@@ -138,6 +138,7 @@ class RegistryGroup:
         except ValidationError as error:
             raise self._too_large(error) from None
         except ValueError as error:
+            todo += " If the archive has recorded others by mistake, export to another line (--line)."
             raise Conflict("the registry's schemas differ from the archive's", where=str(error), todo=todo) from None
         if len(held.entries) > len(found.entries):
             what = "the registry has fewer encodings than the archive"
@@ -168,7 +169,7 @@ class RegistryGroup:
                 seen[number:] = [entry]
                 if number >= MAX_SCHEMAS:
                     what = f"the group has more than {MAX_SCHEMAS:,} encodings"
-                    raise RegistryFailed(what, where=self.where)
+                    raise RegistryFailed(what, where=self.where, todo="Omit --schemas: they cannot be recorded.")
             if seen and not self.seen:  # or there would be nothing to compare with
                 self._encoding(0, seen)
             noted = json.dumps(settings, sort_keys=True)
@@ -284,8 +285,9 @@ class RegistryGroup:
                     raise IncompleteRead(b"")
                 if not block:
                     return bytes(data)
-        kind = RegistryFailed if len(data) > LARGEST_ANSWER else RegistryUnavailable
-        raise kind("the registry's answer does not end", where=self._shown)
+        if len(data) > LARGEST_ANSWER:
+            raise RegistryFailed(f"the registry's answer has more than {LARGEST_ANSWER:,} bytes", where=self._shown)
+        raise RegistryUnavailable("the registry's answer does not end", where=self._shown)
 
 
 @dataclass(frozen=True, slots=True)
