@@ -227,11 +227,12 @@ def _translated(value: Any, package: str) -> Any:
 def _rebuilt(value: Any, package: str) -> Any:
     kind = type(value)
     other = _counterpart(kind, package)
-    if is_dataclass(value):
-        known = {one.name for one in fields(other) if one.init} & {one.name for one in fields(value)}
-        return other(**{name: _translated(getattr(value, name), package) for name in known})
     if isinstance(value, tuple):
         return other(*(_translated(one, package) for one in value))
+    if is_dataclass(value):
+        taken = {one.name for one in fields(other) if one.init} if is_dataclass(other) else {*other._fields}
+        known = taken & {one.name for one in fields(value)}
+        return other(**{name: _translated(getattr(value, name), package) for name in known})
     if isinstance(value, BaseException):
         made = other.__new__(other)
         made.args = value.args
