@@ -185,9 +185,8 @@ def _differences(plan: Plan, options: ExportOptions) -> Iterator[str]:
         yield "no --reader-groups"
     if options.schemas and options.schema_group and plan.schemas is None:  # else there may have been no group
         yield "no --schemas"
-    group = plan.schemas and plan.schemas.group
-    if options.schemas and options.schema_group and group and group != options.schema_group:
-        yield f"--schema-group {group}"
+    if options.schemas and plan.schemas and plan.schemas.group != (options.schema_group or plan.stream):
+        yield f"--schema-group {plan.schemas.group}"
 
 
 def _text(value: Any) -> str:

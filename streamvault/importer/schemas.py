@@ -43,6 +43,7 @@ class ArchivedSchemas:
         missing: how many encodings the group lacked when it was looked at.
         is_complete: whether it lacked nothing.
         policy: the compatibility policy that it had; None if it did not exist.
+        lacks_versions: whether it lacked a version of a schema.
     """
 
     registry: RegistryGroup
@@ -50,6 +51,7 @@ class ArchivedSchemas:
     missing: int = 0
     is_complete: bool = False
     policy: Any = None
+    lacks_versions: bool = True
 
     @classmethod
     def of(cls, source: ArchiveState, options: ImportOptions) -> ArchivedSchemas | None:
@@ -120,10 +122,12 @@ class ArchivedSchemas:
             return False
         self.missing = max(0, self.missing - len(held.entries))
         theirs = {one.key for one in (*held.entries, *held.unused)}
-        # events need no schema without an encoding, unless none has one yet
-        self.is_complete = not self.missing and (bool(self.noted.entries) or self._versions.keys() <= theirs)
         settings = _settings_of(held)
         self.policy = settings.get("compatibility")
+        self.lacks_versions = not self._versions.keys() <= theirs
+        is_open = self.policy == _ANY != self._settings()["compatibility"]  # as a run that was stopped leaves it
+        # events need no schema without an encoding, unless none has one yet
+        self.is_complete = not self.missing and (bool(self.noted.entries) or not (self.lacks_versions or is_open))
         reason = ""
         try:
             SchemaGroup.union([self.noted, held])
@@ -176,7 +180,7 @@ class ArchivedSchemas:
                 raise
             if self.is_complete:
                 return
-            if self.policy is not None:
+            if self.policy is not None and self.lacks_versions:
                 self._set_policy(self.policy, _ANY)
         infos: dict[tuple[str, str, int], Any] = {}
         for key, one in self._versions.items():

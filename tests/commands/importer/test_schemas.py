@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +167,39 @@ def test_a_group_without_encodings_is_created(monkeypatch: pytest.MonkeyPatch) -
         assert (fake.versions, fake.settings) == ([("x", "AAAA")], SETTINGS)
 
 
+UNUSED = SchemaVersion(type="x", format="Json", version=0, data="AAAA")
+
+
+@pytest.mark.parametrize("schemas", [noted(2), noted(0, unused=(UNUSED,)), noted(0)], ids=["two", "unused", "none"])
+def test_a_stopped_run_leaves_no_policy_of_its_own_for_good(
+    monkeypatch: pytest.MonkeyPatch, schemas: SchemaGroup
+) -> None:
+    for stop in range(12):
+        fake, left = Fake(), iter(range(stop))
+
+        def ask(self: Fake, left: Iterator[int], *request: Any) -> Any:
+            if request[1:2] and next(left, None) is None:
+                raise KeyboardInterrupt
+            return self.ask(*request)
+
+        monkeypatch.setattr(RegistryGroup, "ask", partial(ask, fake, left))
+        with suppress(KeyboardInterrupt):
+            registering(schemas).register()
+        monkeypatch.setattr(RegistryGroup, "ask", fake.ask)
+        registering(schemas).register()
+        assert fake.settings == SETTINGS
+
+
+def test_a_group_that_lacks_only_encodings_accepts_no_other_schema_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, policies = Fake(), list[object]()
+    monkeypatch.setattr(RegistryGroup, "ask", fake.ask)
+    registering(noted(2)).register()
+    del fake.encodings[1:]
+    monkeypatch.setattr(ArchivedSchemas, "_set_policy", lambda *given: policies.append(given[2]))
+    registering(noted(2)).register()
+    assert (len(fake.encodings), policies) == (2, [BACKWARD])
+
+
 def test_half_an_answer_to_a_change_is_the_registrys_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RegistryGroup, "_read", lambda *_: b"")  # what is read of it, if all of its body is missing
     with pytest.raises(RegistryFailed, match="makes no sense"):
@@ -174,7 +210,7 @@ class Twice(Group):
     """A group in which a schema was deleted and registered again."""
 
     def respond(self, connection: Any, request: bytearray) -> None:
-        self._version = 1 if b"/encodings/1" in request else 0
+        self.version = 1 if b"/encodings/1" in request else 0
         super().respond(connection, request)
 
 
@@ -185,10 +221,9 @@ def test_a_schema_with_two_versions_is_refused_at_once(tmp_path: Path, capsys: p
     with Twice(2) as server:
         export(vault, server)
     arguments = ["import", vault.archive, f"{vault.uri()}-2", "--dry-run", "--master", "inline", "--schemas"]
-    with Group(0) as server:
-        server._version = 0
+    with Group(0, version=0) as server:
         assert main([*arguments, server.url]) == 4
-    assert "cannot be registered with their ids" in capsys.readouterr().err
+    assert "as two versions of x are the same" in capsys.readouterr().err
 
 
 def test_archives_of_a_scope_without_schemas_are_restored(scopes: Scopes) -> None:

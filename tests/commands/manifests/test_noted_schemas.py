@@ -133,8 +133,9 @@ def test_unfinished_export_is_not_resumed_with_another_group(vault: Vault) -> No
     with Group(1) as server:
         with patch.object(ExportRun, "run", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
             export(other, server)
-        with pytest.raises(Usage, match="other options: schema_group group"):
-            export_stream(other.uri(), other.root, schemas=server.url, schema_group="another", master="inline")
+        for group in ("another", None):
+            with pytest.raises(Usage, match="other options: schema_group group"):
+                export_stream(other.uri(), other.root, schemas=server.url, schema_group=group, master="inline")
         export(other, server)
 
 
