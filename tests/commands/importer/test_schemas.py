@@ -20,8 +20,8 @@ from streamvault.importer.schemas import ArchivedSchemas
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup, SchemaVersion
 from streamvault.sources.schemas import RegistryFailed, RegistryGroup, RegistryRejected
 from testkit.scenes import Scopes
-from testkit.small_archives import Vault
-from tests.unit.lake.test_registry import Group, export
+from testkit.small_archives import Vault, publish_with
+from tests.unit.lake.test_registry import Group
 
 ANY, BACKWARD = {"policy": "AllowAny"}, {"policy": "Backward"}
 SETTINGS: dict[str, Any] = {
@@ -206,24 +206,19 @@ def test_half_an_answer_to_a_change_is_the_registrys_failure(monkeypatch: pytest
         ArchivedSchemas(RegistryGroup("http://registry", "group"), noted(1)).register()
 
 
-class Twice(Group):
-    """A group in which a schema was deleted and registered again."""
-
-    def respond(self, connection: Any, request: bytearray) -> None:
-        self.version = 1 if b"/encodings/1" in request else 0
-        super().respond(connection, request)
-
-
-def test_a_schema_with_two_versions_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    vault = Vault(tmp_path)
+def test_a_schema_with_two_versions_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault = Vault(tmp_path, f"file://{tmp_path}/vault")
     vault.create()
     vault.add(b"event")
-    with Twice(2) as server:
-        export(vault, server)
+    first, second = noted(2).entries
+    again = second.model_copy(update={"data": first.data})  # it was deleted and registered again
+    publish_with(vault, schemas=noted(2).model_copy(update={"entries": (first, again)}))
+    monkeypatch.setattr(RegistryGroup, "ask", Fake().ask)
     arguments = ["import", vault.archive, f"{vault.uri()}-2", "--dry-run", "--master", "inline", "--schemas"]
-    with Group(0, version=0) as server:
-        assert main([*arguments, server.url]) == 4
-    assert "as two versions of x are the same" in capsys.readouterr().err
+    assert main([*arguments, "http://registry"]) == 4
+    assert "cannot be registered with their ids, as two versions of x are the same" in capsys.readouterr().err
 
 
 def test_archives_of_a_scope_without_schemas_are_restored(scopes: Scopes) -> None:
