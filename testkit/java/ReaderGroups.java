@@ -18,7 +18,7 @@ import java.util.List;
  *
  * Arguments: controller URI, scope, stream, group, and steps, done one after the other:
  * create           makes the group, as an application does whenever it starts
- * read:R:N         reader R reads until it has N events, or until there is nothing for 5 s
+ * read:R:N         reader R reads until it has N events, or until there is nothing for a minute
  * checkpoints:R:N  reader R reads slowly until it has passed N checkpoints
  * close:R          reader R leaves the group and its position in it
  * lose:R           reader R is forgotten, as if its process were killed
@@ -29,7 +29,7 @@ import java.util.List;
  * "done STEP" after each step.
  */
 public class ReaderGroups {
-    private static final int QUIET = 25;
+    private static final int QUIET = 300;
 
     public static void main(String[] args) throws Exception {
         ClientConfig config = ClientConfig.builder().controllerURI(URI.create(args[0])).build();
