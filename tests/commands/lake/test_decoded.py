@@ -41,7 +41,12 @@ GROUP = SchemaGroup(
     group="orders",
     entries=(
         SchemaEntry(
-            encoding=4, type="Order", format="Avro", version=0, data=b64encode(json.dumps(SCHEMA).encode()).decode()
+            encoding=4,
+            codec="",
+            type="Order",
+            format="Avro",
+            version=0,
+            data=b64encode(json.dumps(SCHEMA).encode()).decode(),
         ),
     ),
 )
