@@ -18,7 +18,8 @@ import java.util.List;
  *
  * Arguments: controller URI, scope, stream, group, and steps, done one after the other:
  * create           makes the group, as an application does whenever it starts
- * read:R:N         reader R reads until it has N events, or until there is nothing for a minute
+ * read:R:N         reader R reads until it has N events, or until there is nothing for 5 s
+ * await:R:N        the same, but for a minute
  * checkpoints:R:N  reader R reads slowly until it has passed N checkpoints
  * close:R          reader R leaves the group and its position in it
  * lose:R           reader R is forgotten, as if its process were killed
@@ -29,7 +30,7 @@ import java.util.List;
  * "done STEP" after each step.
  */
 public class ReaderGroups {
-    private static final int QUIET = 300;
+    private static final int QUIET = 25;
 
     public static void main(String[] args) throws Exception {
         ClientConfig config = ClientConfig.builder().controllerURI(URI.create(args[0])).build();
@@ -63,7 +64,7 @@ public class ReaderGroups {
                         readers.put(step[1], factory.createReader(step[1], name, new UTF8StringSerializer(),
                                 ReaderConfig.builder().build()));
                     }
-                    read(readers.get(step[1]), step[1], Integer.parseInt(step[2]), step[0].equals("checkpoints"));
+                    read(readers.get(step[1]), step[1], Integer.parseInt(step[2]), step[0]);
                 }
                 System.out.println("done " + args[index]);
             }
@@ -72,11 +73,13 @@ public class ReaderGroups {
         Runtime.getRuntime().halt(0);
     }
 
-    private static void read(EventStreamReader<String> reader, String name, int wanted, boolean checkpoints)
+    private static void read(EventStreamReader<String> reader, String name, int wanted, String step)
             throws InterruptedException {
+        boolean checkpoints = step.equals("checkpoints");
+        int patience = step.equals("await") ? 12 * QUIET : QUIET;
         int count = 0;
         boolean passing = false;
-        for (int quiet = 0; count < wanted && quiet < QUIET; quiet++) {
+        for (int quiet = 0; count < wanted && quiet < patience; quiet++) {
             EventRead<String> read = reader.readNextEvent(200);
             if (passing) {  // the call after the one that returned the checkpoint has written the position down
                 System.out.println("checkpoint " + name);

@@ -145,7 +145,7 @@ def test_rotations_scales_and_kills_under_a_reader(
 
     write(0)
     with server_that_is_killed(f"{tmp_path}/{name}", here.uri(name)) as (uri, start):
-        steps = ("create", f"read:one:{200 * (2 * KILLS + 1)}", "delete")
+        steps = ("create", f"await:one:{200 * (2 * KILLS + 1)}", "delete")
         read: list[str] = []
         run = threading.Thread(
             target=lambda: read.extend(java_client.run("ReaderGroups", as_server(here, uri), name, "app", *steps))
