@@ -167,7 +167,7 @@ def export_next(
     with export.source.open() as store:
         options = with_ends(export.options, store, export.name)
         if dry_run:
-            return _rehearse(archive, store, options, began, export)
+            return _rehearse(archive, store, options, began, export.registry)
         plan_began = time.monotonic()
         planned = settle_plan(archive, store, options, export.registry)
         if export.registry is not None and not planned.resumed:
@@ -304,9 +304,9 @@ def _unchanged(
 
 
 def _rehearse(
-    archive: Archive, store: StreamStore, options: ExportOptions, began: float, export: Export
+    archive: Archive, store: StreamStore, options: ExportOptions, began: float, registry: RegistryGroup | None
 ) -> ExportReport:
-    drafted = draft_plan(archive, store, options, export.registry)
+    drafted = draft_plan(archive, store, options, registry)
     _check_window(drafted, options)
     plan, newest = drafted.plan, drafted.newest
     found, exact = estimate_parts(store, plan, options.largest_event) if plan else ({}, True)
@@ -325,7 +325,7 @@ def _rehearse(
         bytes=plan.bytes if plan else 0,
         ranges=ranges_of(parts),
         reader_groups=reported_groups(generation.reader_groups) if generation else (),
-        warnings=tuple(_warnings(archive, store, options, drafted, export.registry)),
+        warnings=tuple(_warnings(archive, store, options, drafted, registry)),
         seconds=seconds,
         total_seconds=seconds,
         dry_run=True,

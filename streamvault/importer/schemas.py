@@ -23,9 +23,8 @@ from streamvault.sources.sources import ArchiveState
 _ANY: dict[str, Any] = {"policy": "AllowAny"}
 """Under which all schemas are registered: the group's own policy may have come later, and reject the first of them."""
 
-
 _TURNS: defaultdict[tuple[str, str], threading.RLock] = defaultdict(threading.RLock)
-"""A group's: archives of a scope may have the same one, and what one has half registered is of no use to another."""
+"""One lock for each group: archives of a scope may share a group, and must not see it half registered by another."""
 
 _OTHER_GROUP = "Name a group that does not exist (--schema-group)."
 

@@ -18,15 +18,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Annotated, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic_core import ErrorDetails
 
 from streamvault.common.errors import Damaged, Failed, Usage
