@@ -168,4 +168,6 @@ def _passes(command: Sequence[str], folder: Path) -> bool:
         raise RuntimeError(f"{' '.join(command)} was not done in {LIMIT:.0f} s") from None
     if done.returncode not in {0, 1}:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}")
+    if done.returncode == 0 and "pytest" in command and " passed" not in done.stdout:
+        raise RuntimeError(f"{' '.join(command)} skipped its tests: {done.stdout[-2000:]}")
     return done.returncode == 0
