@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamvault.cli.app import COMMANDS
-from testkit.prove.__main__ import rows_of_page
+from testkit.prove.__main__ import Row, rows_of_page
 from testkit.prove.hostile import attack
 from testkit.prove.hostile_runs import ATTACKS, attack_commands, tried
 from testkit.prove.injuries import INJURIES, injure
@@ -60,7 +60,7 @@ def test_keys_that_are_not_whole_are_noticed(found: list[int], how: str) -> None
 
 
 def test_table_of_the_page_has_a_row_for_each_sort() -> None:
-    rows = [
+    rows: list[Row] = [
         ("kind", "how many", "survived", "lost", "doubled", "otherwise wrong", "seed", "seconds"),
         ("disk full: export", "10", "9", "0", "1", "0", "11", "5"),
         ("disk full: import", "1000", "999", "1", "0", "0", "11", "5"),
