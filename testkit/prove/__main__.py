@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from pathlib import Path
@@ -37,6 +38,8 @@ FEW = 100_000
 PAGE = Path("docs/reliability.md")
 BEGIN = "<!-- bin/prove writes the table between these two lines -->"
 END = "<!-- end -->"
+SORT = re.compile(r"(.+(?:: | in mid-)|(?=\w+ stopped, ))([^,]+?)( stopped, .+|)")
+"""A kind of a sort whose kinds differ in the middle alone: `disk full: export`, `export stopped, wakes late`."""
 Row = tuple[str, ...]
 
 
@@ -122,13 +125,33 @@ def prove_all(options: argparse.Namespace) -> int:
         print(f"\n{line}")
     if len(wrong) > TOLD:
         print(f"\n… and {len(wrong) - TOLD} more")
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    lines.insert(1, "|---" * len(rows[0]) + "|")
-    print("\n" + "\n".join(lines))
+    print("\n" + "\n".join(table_of(rows)))
     if options.write:
         begin, _, rest = PAGE.read_text().partition(f"{BEGIN}\n")
-        PAGE.write_text(begin + "\n".join([BEGIN, *lines, END]) + rest.partition(END)[2])
+        PAGE.write_text(begin + "\n".join([BEGIN, *table_of(rows_of_page(rows)), END]) + rest.partition(END)[2])
     return 1 if wrong else 0
+
+
+def table_of(rows: list[Row]) -> list[str]:
+    """The lines of a Markdown table, the first row of which is the header."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    lines.insert(1, "|---" * len(rows[0]) + "|")
+    return lines
+
+
+def rows_of_page(rows: list[Row]) -> list[Row]:
+    """The table as the page has it: kinds of a sort in one row, all that went wrong in one column, and no seconds."""
+    sorts: dict[Row, list[Row]] = {}
+    for kind, *counts, seed, _ in rows[1:]:
+        match = SORT.fullmatch(kind)
+        before, one, after = match.groups("") if match else (kind, "", "")
+        sorts.setdefault((before, after, seed), []).append((one, *counts))
+    shown: list[Row] = [("kind", "how many", "lost, doubled or wrong", "seed")]
+    for (before, after, seed), found in sorts.items():
+        many = sum(int(row[1]) for row in found)
+        wrong = sum(int(count) for row in found for count in row[3:])
+        shown.append((before + ", ".join(row[0] for row in found) + after, f"{many:,}", f"{wrong:,}", seed))
+    return shown
 
 
 def prove_schedules(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamvault.cli.app import COMMANDS
+from testkit.prove.__main__ import Row, rows_of_page
 from testkit.prove.hostile import attack
 from testkit.prove.hostile_runs import ATTACKS, attack_commands, tried
 from testkit.prove.injuries import INJURIES, injure
@@ -56,3 +57,19 @@ def test_keys_that_are_not_whole_are_noticed(found: list[int], how: str) -> None
     with pytest.raises(Wrong) as raised:
         is_whole({"a": found}, {"a": 4}, since={"a": 1}, where="target")
     assert raised.value.how == how
+
+
+def test_table_of_the_page_has_a_row_for_each_sort() -> None:
+    rows: list[Row] = [
+        ("kind", "how many", "survived", "lost", "doubled", "otherwise wrong", "seed", "seconds"),
+        ("disk full: export", "10", "9", "0", "1", "0", "11", "5"),
+        ("disk full: import", "1000", "999", "1", "0", "0", "11", "5"),
+        ("rotate stopped, wakes late", "9", "9", "0", "0", "0", "11", "5"),
+        ("compact stopped, wakes late", "9", "9", "0", "0", "0", "11", "5"),
+        ("schedules", "7", "7", "0", "0", "0", "1", "5"),
+    ]
+    assert rows_of_page(rows)[1:] == [
+        ("disk full: export, import", "1,010", "2", "11"),
+        ("rotate, compact stopped, wakes late", "18", "0", "11"),
+        ("schedules", "7", "0", "1"),
+    ]
