@@ -20,12 +20,8 @@ from streamvault.streamstore.model import SegmentId
 Decide = Callable[[SegmentId, FinishedSpan], FinishedSpan]
 
 
-def _as_it_is(_: SegmentId, row: FinishedSpan) -> FinishedSpan:
-    return row
-
-
 def spans_to_run(
-    chains: Mapping[SegmentId, SegmentChain], decide: Decide = _as_it_is
+    chains: Mapping[SegmentId, SegmentChain], decide: Decide = lambda _, row: row
 ) -> Iterator[Sequence[tuple[SegmentId, Span]]]:
     """Yield spans to run until the ranges are proved to be contiguous from each segment's start to its end.
 
