@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from benchmarks.limits import open_bucket
 from benchmarks.processes import Moved, run_together
 from streamvault.lake.read import EVENT_SCHEMA, event_batches
-from streamvault.layouts.keys import CHUNK_KEYS, archive_prefix
+from streamvault.layouts.keys import CHUNK_KEYS
 from streamvault.streamstore.model import SegmentId, StreamName
 from testkit.servers.s3 import S3Server
 
@@ -62,7 +62,7 @@ def _prepare(job: ByHand) -> Callable[[], int]:
     _decoded(pa.array([b"{}"]))  # loads what a table needs
     files = []
     for number in range(job.segments):
-        folder = archive_prefix(job.stream.scope, job.stream.stream) + CHUNK_KEYS.folder(SegmentId(0, number))
+        folder = f"{job.stream}/" + CHUNK_KEYS.folder(SegmentId(0, number))
         keys = sorted(entry["path"] for page in obstore.list(source, folder) for entry in page)
         files += [(number, keys[at : at + FILE_CHUNKS]) for at in range(0, len(keys), FILE_CHUNKS)]
 

@@ -19,7 +19,7 @@ from obstore.store import S3Store
 
 from benchmarks.processes import Moved, run_together
 from benchmarks.workload import Workload
-from streamvault.layouts.keys import EVENT_KEYS, archive_prefix, chunk_key
+from streamvault.layouts.keys import EVENT_KEYS, chunk_key
 from streamvault.streamstore.framing import MAX_BLOCK_BYTES
 from streamvault.streamstore.model import Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.uri import parse_stream
@@ -66,7 +66,7 @@ class LimitJob:
 
     def key(self, segment: int, start: int, end: int) -> str:
         """Return a range's key, as in an archive of chunks."""
-        prefix = archive_prefix(self.stream.scope, self.stream.stream)
+        prefix = f"{self.stream}/"
         return prefix + chunk_key(SegmentId(0, segment), start, end - start)
 
 
@@ -153,7 +153,7 @@ def prepare_get(job: LimitJob) -> Callable[[], int]:
 
     def list_() -> None:
         for segment in job.segments:
-            folder = archive_prefix(job.stream.scope, job.stream.stream) + EVENT_KEYS.folder(SegmentId(0, segment))
+            folder = f"{job.stream}/" + EVENT_KEYS.folder(SegmentId(0, segment))
             for page in obstore.list(store, folder, chunk_size=1000):
                 for entry in page:
                     keys.put(entry["path"])

@@ -10,7 +10,7 @@ from typing import Self
 
 from benchmarks.measuring import Measured
 from benchmarks.processes import Moved
-from streamvault.layouts.keys import archive_prefix, event_key
+from streamvault.layouts.keys import event_key
 from streamvault.streamstore.framing import frame_many
 from streamvault.streamstore.model import HEADER_BYTES, Scaling, SegmentId, StreamConfiguration, StreamName
 from streamvault.streamstore.store import StreamStore
@@ -78,7 +78,7 @@ class Workload:
 
     def objects(self, stream: StreamName, segment: int) -> Iterator[tuple[str, memoryview]]:
         """Yield a segment's events as objects with the keys and bytes that an export writes."""
-        prefix = archive_prefix(stream.scope, stream.stream)
+        prefix = f"{stream}/"
         for index, payload in enumerate(self.payloads(segment)):
             yield prefix + event_key(SegmentId(0, segment), index * self.length, self.length), payload
 

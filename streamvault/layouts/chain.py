@@ -72,8 +72,6 @@ class RangeCheck:
     """Result of checking a range's listing.
 
     Attributes:
-        objects: number of objects on the chain that have the right size.
-        bytes: bytes of the segment in these objects, headers included.
         events: number of events; None if the layout's listing does not show it.
         damage: the first `MAX_FINDINGS` findings that are damage.
         damaged: number of findings that are damage.
@@ -81,8 +79,6 @@ class RangeCheck:
         stray: number of objects that are not on the chain.
     """
 
-    objects: int
-    bytes: int
     events: int | None
     damage: tuple[Finding, ...]
     damaged: int
@@ -205,20 +201,19 @@ def check(steps: Iterable[ChainedObject | Finding], *, event_each: bool) -> Rang
         steps: what `walk` yields.
         event_each: whether each object is one event.
     """
-    objects = held = damaged = stray = 0
+    objects = damaged = stray = 0
     damage: list[Finding] = []
     strays: list[str] = []
     for step in steps:
         if not isinstance(step, Finding):
             objects += 1
-            held += step.length
         elif step.is_damage:
             damaged += 1
             damage += [step] if damaged <= MAX_FINDINGS else []
         else:
             stray += 1
             strays += [step.key] if stray <= MAX_FINDINGS else []
-    return RangeCheck(objects, held, objects if event_each else None, tuple(damage), damaged, tuple(strays), stray)
+    return RangeCheck(objects if event_each else None, tuple(damage), damaged, tuple(strays), stray)
 
 
 class _Chain:

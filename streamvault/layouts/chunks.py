@@ -100,9 +100,6 @@ MAX_FRAME_BYTES = FRAME_BYTES + FRAME_BYTES // 128
 LEVEL = 3
 _REPEATED_BYTE = 1  # the type of a block that is one byte, repeated
 
-FED_BYTES = 1024
-"""Compressed bytes of another run's object that are decompressed at once: to at most 32 MiB, whatever they are."""
-
 
 class FrameWriter:
     """Compressor that buffers its output, and less than a frame of its input."""
@@ -194,12 +191,23 @@ def _decompressed_frame(frame: memoryview) -> bytes:
     return zstandard.ZstdDecompressor().decompress(frame, allow_extra_data=False)
 
 
-def _frames(data: memoryview) -> Iterator[tuple[bytes, int]]:
-    """Yield each frame's raw bytes and its compressed size (bytes)."""
-    while data:
-        size = _frame_bytes(data)
-        yield _decompressed_frame(data[:size]), size
-        data = data[size:]
+def _frames(parts: Iterable[bytes | memoryview]) -> Iterator[tuple[bytes, int]]:
+    """Yield the raw bytes of each frame of an object, and its compressed size (bytes). Memory: a part, and a frame."""
+    held = bytearray()
+    for part in parts:
+        held += part
+        while len(held) >= MAX_FRAME_BYTES:
+            yield _take_frame(held)
+    while held:
+        yield _take_frame(held)
+
+
+def _take_frame(held: bytearray) -> tuple[bytes, int]:
+    data = memoryview(bytes(held[:MAX_FRAME_BYTES]))
+    size = _frame_bytes(data)
+    raw = _decompressed_frame(data[:size])
+    del held[:size]
+    return raw, size
 
 
 def _frame_bytes(data: memoryview) -> int:
@@ -214,62 +222,24 @@ def _frame_bytes(data: memoryview) -> int:
     return at + (4 if zstandard.get_frame_parameters(data).has_checksum else 0)
 
 
-def sizes_of_same(found: memoryview, wanted: memoryview) -> tuple[int, ...] | None:
-    """Return the sizes of an object's frames if it has the same raw bytes as another; None otherwise.
+def sizes_if(parts: Iterable[bytes | memoryview], digest: bytes) -> tuple[int, ...] | None:
+    """Return the sizes of an object's frames if its raw bytes have the digest (SHA-256); None otherwise.
 
-    Another release of zstd may compress the same bytes differently.
+    Another release of zstd may have compressed the same bytes differently.
     """
-    sizes: list[int] = []
+    found, sizes, last = hashlib.sha256(), list[int](), FRAME_BYTES
     try:
-        for (theirs, size), (ours, _) in zip(_frames(found), _frames(wanted), strict=True):
-            if theirs != ours:
-                return None
+        for raw, size in _frames(parts):
+            if last < FRAME_BYTES or not raw:
+                return None  # an event is found by its offset, so all frames but the last are whole
+            found.update(raw)
             sizes.append(size)
+            last = len(raw)
     except (zstandard.ZstdError, ValueError) as error:
         if short := shortage(error):
             raise short from None
         return None
-    return tuple(sizes)
-
-
-def sizes_if(parts: Iterable[bytes | memoryview], digest: bytes) -> tuple[int, ...] | None:
-    """Return the sizes of an object's frames if its raw bytes have the digest (SHA-256); None otherwise.
-
-    Like `sizes_of_same`, for an object that is read in parts and not buffered.
-    """
-    found, sizes, size, raw, is_last = hashlib.sha256(), list[int](), 0, 0, False
-    frame = zstandard.ZstdDecompressor().decompressobj()
-    try:
-        for fed in _fed(parts):
-            left = fed
-            while left:
-                if is_last:
-                    return None
-                data = frame.decompress(left)
-                found.update(data)
-                raw += len(data)
-                rest = frame.unused_data
-                size += len(left) - len(rest)
-                left = rest
-                if raw > FRAME_BYTES:
-                    return None
-                if frame.eof:
-                    sizes.append(size)
-                    is_last = raw < FRAME_BYTES  # an event is found by its offset, so all others are whole
-                    size = raw = 0
-                    frame = zstandard.ZstdDecompressor().decompressobj()
-    except zstandard.ZstdError as error:
-        if short := shortage(error):
-            raise short from None
-        return None
-    return tuple(sizes) if not size and found.digest() == digest else None
-
-
-def _fed(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Split the parts into small pieces, which bounds the size of what they decompress to."""
-    for part in parts:
-        for low in range(0, len(part), FED_BYTES):
-            yield bytes(part[low : low + FED_BYTES])
+    return tuple(sizes) if found.digest() == digest else None
 
 
 FRAMED_PART_BYTES = 4 * 1024 * 1024
@@ -532,8 +502,12 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> WrittenRange
     try:
         store.put(key, data)
     except AlreadyExists:
-        there = memoryview(store.get(key, 2 * len(data) + FRAME_BYTES))
-        found = sizes_of_same(there, data)
+        there, proof, at = memoryview(store.get(key, 2 * len(data) + FRAME_BYTES)), hashlib.sha256(), 0
+        for size in written.frames:
+            proof.update(_decompressed_frame(data[at : at + size]))
+            at += size
+        parts = (there[low : low + FRAME_BYTES] for low in range(0, len(there), FRAME_BYTES))
+        found = sizes_if(parts, proof.digest())
         if found is None:
             raise different_object(store, key) from None
         return written._replace(frames=found, crc64nvme=crc64nvme(there))

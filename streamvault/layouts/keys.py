@@ -25,6 +25,12 @@ WORK = "_work/"
 TABLES = "_table/"
 """The records of tables. Their files are in a separate folder, see `table_data`."""
 
+TABLE_REGISTRATION = "registered.json"
+"""The key, in the folder of a table's records, of the only place where the table is registered."""
+
+TABLE_IDENTITY = "created.json"
+"""The key, in the folder of a table's records, of the UUID that the table has in its catalog."""
+
 MAX_ATTEMPTS = 9999
 MAX_INT31 = 0x7FFFFFFF
 MAX_INT63 = 0x7FFFFFFFFFFFFFFF
@@ -172,11 +178,6 @@ class TableFileKey(NamedTuple):
     file_id: str = ""
 
 
-def archive_prefix(scope: str, stream: str) -> str:
-    """Return the prefix of a stream's archive below its root: ``SCOPE/STREAM/``."""
-    return f"{scope}/{stream}/"
-
-
 def line_folder(name: str) -> str:
     """Return the folder, below a root, that is the root of the archives of a line of generations.
 
@@ -246,16 +247,6 @@ def table_data(records: str) -> str:
 def table_options_key(name: str) -> str:
     """Return the key, below an archive, of the options that a table was created with; raises as `table_folder`."""
     return f"{table_folder(name)}table.json"
-
-
-def table_registration_key() -> str:
-    """Return the key, in the folder of a table's records, of the only place where the table is registered."""
-    return "registered.json"
-
-
-def table_identity_key() -> str:
-    """Return the key, in the folder of a table's records, of the UUID that the table has in its catalog."""
-    return "created.json"
 
 
 def table_plan_key(after: int) -> str:

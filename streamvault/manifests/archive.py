@@ -22,7 +22,6 @@ from streamvault.layouts.keys import (
     GenerationSpan,
     Place,
     PlaceAddress,
-    archive_prefix,
     decision_key,
     is_table_folder,
     line_of,
@@ -43,14 +42,13 @@ from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import StreamName
 
 
-def publish(
-    archive: Archive, manifest: Manifest, rows: Sequence[ArchivedRange], grace: float
-) -> tuple[Manifest, str] | None:
-    """See `Archive.commit`; return the manifest and the SHA-256 of its file."""
+def publish(archive: Archive, manifest: Manifest, rows: Sequence[ArchivedRange], grace: float) -> Generation | None:
+    """See `Archive.commit`."""
     from streamvault.manifests.index import decode_ranges, encode_ranges  # noqa: PLC0415  (see `load_index_code`)
 
     where = f"{archive.store.uri}/{archive.prefix}{manifest_key(manifest.span)}"
-    cross_check(manifest, by_segment(rows), where)
+    held = by_segment(rows)
+    cross_check(manifest, held, where)
     found = archive.stable(lambda listing: _place_of(archive, listing, manifest, where))
     if found is None:
         return None
@@ -82,7 +80,7 @@ def publish(
         return None
     if manifest.generation <= listing.dropped:
         raise expired(where)  # this run was so late that its generation is out of force
-    return manifest, hashlib.sha256(data).hexdigest()
+    return Generation(manifest, held, archive.reader_of(manifest), hashlib.sha256(data).hexdigest())
 
 
 def create_or_compare(
@@ -204,7 +202,7 @@ class Archive:
     @property
     def prefix(self) -> str:
         """The archive's folder below the root, with a trailing slash: ``SCOPE/STREAM/``."""
-        return archive_prefix(self.stream.scope, self.stream.stream)
+        return f"{self.stream}/"
 
     @property
     def place(self) -> Place:
@@ -485,20 +483,19 @@ class Archive:
         Raises:
             Conflict: the generation has expired, or was published by another plan.
         """
-        return self.stable(lambda listing: self._published(listing, plan))
-
-    def _published(self, listing: Listing, plan: GenerationModel) -> Manifest | None:
-        self.check_open(listing)
         where = f"{self.uri}, generation {plan.generation}"
-        if plan.generation <= listing.dropped:
-            raise expired(where)
-        holder = listing.holder(plan.generation)
-        if holder is None:
-            return None
-        found = self.read_manifest(holder)
-        if not found.is_same(plan):
-            raise Overtaken("another run has published this generation with different content", where=where)
-        return found
+
+        def read(listing: Listing) -> Manifest | None:
+            self.check_open(listing)
+            if plan.generation <= listing.dropped:
+                raise expired(where)
+            holder = listing.holder(plan.generation)
+            found = None if holder is None else self.read_manifest(holder)
+            if found is not None and not found.is_same(plan):
+                raise Overtaken("another run has published this generation with different content", where=where)
+            return found
+
+        return self.stable(read)
 
     def check_open(self, listing: Listing) -> None:
         """Raise `Conflict` unless generations may be added to the archive: it is not being deleted, and was not."""
@@ -521,9 +518,7 @@ class Archive:
 
     def _is_empty(self, listing: Listing) -> bool:
         """Check whether nothing has been published yet, or nothing is in force any more."""
-        if listing.decision.is_deleted:
-            return True
-        return listing.is_new
+        return listing.decision.is_deleted or listing.is_new
 
     def _span(self, listing: Listing, generation: int | None) -> GenerationSpan:
         """Return the span in force that contains a generation; by default the newest.
@@ -649,11 +644,7 @@ class Archive:
             Damaged: it does not follow the previous generation, or manifest and ranges do not agree. Nothing was
                 written.
         """
-        published = publish(self, manifest, rows, grace)
-        if published is None:
-            return None
-        manifest, fingerprint = published
-        return Generation(manifest, by_segment(rows), self.reader_of(manifest), fingerprint)
+        return publish(self, manifest, rows, grace)
 
 
 class TableRecord(File):

@@ -289,8 +289,7 @@ def mark_checked(store: ObjectStore, generation: Generation) -> None:
         ObjectStoreError: the mark could not be written.
     """
     manifest = generation.manifest
-    ranges = sum(map(len, generation.rows.values()))
-    mark = Checked.of(manifest.name, manifest.generation, ranges=ranges, digest=generation.fingerprint)
+    mark = Checked.of(manifest.name, manifest.generation, ranges=generation.row_count, digest=generation.fingerprint)
     with suppress(AlreadyExists):  # another process has also read it back
         store.put(f"{manifest.name}/{checked_key(manifest.span)}", mark.encode())
 

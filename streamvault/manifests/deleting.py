@@ -17,14 +17,7 @@ from functools import cached_property
 from itertools import islice
 
 from streamvault.common.progress import Progress
-from streamvault.layouts.keys import (
-    MAX_INT63,
-    Place,
-    PlaceAddress,
-    parse_record,
-    parse_segment,
-    work_folder,
-)
+from streamvault.layouts.keys import MAX_INT63, Place, PlaceAddress, parse_record, work_folder
 from streamvault.layouts.layout import LAYOUTS, LayoutName, open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.expiry import ExpiryRule
@@ -33,7 +26,7 @@ from streamvault.manifests.listing import Listing, check_decisions, manifest_los
 from streamvault.manifests.manifest import Manifest
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.retrying import CountedStore
-from streamvault.objectstore.store import PAGE, Lock, ObjectLocks, ObjectStore
+from streamvault.objectstore.store import PAGE, Lock, ObjectLocks
 from streamvault.objectstore.uri import RootAddress
 from streamvault.runner.inline import InlineRunner
 from streamvault.runner.runner import Runner
@@ -95,7 +88,9 @@ def delete_expired(root: RootAddress, stream: StreamName, rule: ExpiryRule, *, m
     archive = Archive(root, stream, counted.store)
 
     def look(listing: Listing) -> tuple[Listing, Manifest | None, str]:
-        first = _first(archive, listing)
+        if listing.missing is not None:
+            raise manifest_lost(listing, archive.uri)
+        first = archive.read_manifest(listing.spans[0]) if listing.spans else None
         check_decisions(archive.place, listing)
         archive.check_merged(listing)
         kept = rule.keeps(archive, listing, made=made)
@@ -114,13 +109,6 @@ def delete_expired(root: RootAddress, stream: StreamName, rule: ExpiryRule, *, m
     return DeletedData(objects, counted.requests, locks.found)
 
 
-def _first(archive: Archive, listing: Listing) -> Manifest | None:
-    """Return the manifest of the first generation in force; None if there is no archive."""
-    if listing.missing is not None:
-        raise manifest_lost(listing, archive.uri)
-    return archive.read_manifest(listing.spans[0]) if listing.spans else None
-
-
 def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: LockCheck) -> int:
     """Delete manifests first, so that a lock on one of them, set since the decision, still keeps all of the data."""
     store, prefix = archive.store, archive.prefix
@@ -130,7 +118,7 @@ def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: Lo
             kinds[record.kind].append(prefix + key)
     for keys in kinds.values():
         delete_all(store, locks.until_locked(keys))
-    objects = delete_all(store, locks.until_locked(_data(store, prefix, below_head(first))))
+    objects = delete_all(store, locks.until_locked(_data(archive.place, below_head(first))))
     for span in work_spans(archive.place):
         if span.first <= listing.dropped:
             work = store.list(prefix + work_folder(span))
@@ -138,12 +126,11 @@ def _delete_below(archive: Archive, listing: Listing, first: Manifest, locks: Lo
     return objects
 
 
-def _data(store: ObjectStore, prefix: str, below: dict[SegmentId, tuple[int, int]]) -> Iterator[str]:
+def _data(place: Place, below: dict[SegmentId, tuple[int, int]]) -> Iterator[str]:
     for layout in map(open_layout, LAYOUTS):
-        segments = (parse_segment(segment) for segment in store.folders(prefix + layout.keys.root))
-        for segment in segments:
-            if segment is not None and (bounds := below.get(segment)) is not None:
-                yield from (entry.key for entry in layout.between(Place(store, prefix), segment, *bounds))
+        for segment in layout.segments(place):
+            if segment in below:
+                yield from (entry.key for entry in layout.between(place, segment, *below[segment]))
 
 
 class LockCheck:
@@ -249,7 +236,7 @@ def prove(generation: Generation, address: PlaceAddress, runner_of: Callable[[],
     """
     manifest = generation.manifest
     tasks = list(tasks_of([generation], address, lambda _: ()))
-    objects = open_layout(manifest.layout).object_count(sum(map(len, generation.rows.values())), manifest.events)
+    objects = open_layout(manifest.layout).object_count(generation.row_count, manifest.events)
     progress.begin("verifying", sum(task.end - task.start for task in tasks))
     strays = 0
     for index, found in (InlineRunner(4) if objects <= FEW_OBJECTS else runner_of()).run(count_strays, tasks):

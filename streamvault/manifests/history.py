@@ -7,10 +7,11 @@ import json
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from heapq import merge
+from itertools import chain
 from typing import TypeVar
 
 from streamvault.common.errors import Damaged, Usage
@@ -149,10 +150,18 @@ class Generation:
     def __post_init__(self) -> None:
         self.layout = self.layout or self.manifest.layout
 
+    def all_rows(self) -> Iterator[ArchivedRange]:
+        """Yield its ranges, segment by segment."""
+        return chain.from_iterable(self.rows.values())
+
+    @property
+    def row_count(self) -> int:
+        """Number of its ranges."""
+        return sum(map(len, self.rows.values()))
+
     def keeping(self, kept: Kept) -> Generation:
         """Return it with some of its ranges' checksums."""
-        rows = packed((row for some in self.rows.values() for row in some), kept)
-        return Generation(self.manifest, rows, self.layout, self.fingerprint)
+        return replace(self, rows=packed(self.all_rows(), kept))
 
 
 class History:
@@ -333,18 +342,11 @@ class History:
         What was written since the moment lies behind the cut: a generation's time is noted after its tail was taken.
         """
         begin = self.head
-        for part in self._originals():
-            if part.created >= moment:
+        for original in (one for each in self.generations for one in each.manifest.originals):
+            if original.generation <= self.generation and original.created >= moment:
                 return begin
-            begin = part.to
+            begin = original.to
         return None
-
-    def _originals(self) -> Iterator[Manifest | Replaced]:
-        """Yield the original generations, oldest first."""
-        for each in self.generations:
-            for one in each.manifest.originals:
-                if one.generation <= self.generation:
-                    yield one
 
     def end(self, segment: SegmentId) -> int | None:
         """Return a segment's end (bytes) in the newest generation that has the segment; None if none has it."""

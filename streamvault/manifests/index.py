@@ -97,9 +97,8 @@ def column_chunks(data: Data) -> Iterator[ColumnChunk]:
 def chunks_of(data: Data, group: Fields) -> Iterator[ColumnChunk]:
     """Yield the column chunks of one row group; errors as for `column_chunks`."""
     for number, chunk in enumerate(_list(group, 1)):
-        about = _fields(_fields(chunk).get(3))
-        begin = _number(about, 11 if 11 in about else 9)
-        found = list(_pages(data, begin, begin + _number(about, 7)))
+        about, begin, end = _column(chunk)
+        found = list(_pages(data, begin, end))
         yield ColumnChunk(
             column=number,
             rows=_number(group, 3),
@@ -123,11 +122,8 @@ def footer_of(data: Data, at: int) -> tuple[list[Fields], int, dict[bytes, tuple
     number, values = 0, dict[bytes, tuple[int, int]]()
     until = 0
     while head := _byte(data, at):
-        before, at = at, at + 1
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, at = _integer(data, at)
+        before = at
+        number, at = _field_number(data, at + 1, head, number)
         if number < 5:
             footer[number], at = _value(data, at, head & 15, _MAX_DEPTH)
             continue
@@ -151,12 +147,16 @@ def footer_of(data: Data, at: int) -> tuple[list[Fields], int, dict[bytes, tuple
 
 def extent_of(group: Fields) -> tuple[int, int, int]:
     """Return a row group's number of rows, and where its columns begin and end."""
-    begins, ends = [], []
-    for chunk in _list(group, 1):
-        about = _fields(_fields(chunk).get(3))
-        begins.append(_number(about, 11 if 11 in about else 9))
-        ends.append(begins[-1] + _number(about, 7))
-    return _number(group, 3), min(begins, default=0), max(ends, default=0)
+    columns = [_column(chunk) for chunk in _list(group, 1)]
+    begin, end = min((low for _, low, _ in columns), default=0), max((high for *_, high in columns), default=0)
+    return _number(group, 3), begin, end
+
+
+def _column(chunk: Value) -> tuple[Fields, int, int]:
+    """Return the metadata of a column chunk, and where its pages begin and end."""
+    about = _fields(_fields(chunk).get(3))
+    begin = _number(about, 11 if 11 in about else 9)
+    return about, begin, begin + _number(about, 7)
 
 
 def _pages(data: Data, at: int, end: int) -> Iterator[tuple[int, int, bool]]:
@@ -197,13 +197,14 @@ def _struct(data: Data, at: int, depth: int) -> tuple[Fields, int]:
     fields: Fields = {}
     number = 0
     while head := _byte(data, at):
-        at += 1
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, at = _integer(data, at)
+        number, at = _field_number(data, at + 1, head, number)
         fields[number], at = _value(data, at, head & 15, depth)
     return fields, at + 1
+
+
+def _field_number(data: Data, at: int, head: int, before: int) -> tuple[int, int]:
+    """Return a field's number, given the byte that it begins with and the number of the field before it."""
+    return (before + (head >> 4), at) if head >> 4 else _integer(data, at)
 
 
 def _value(data: Data, at: int, kind: int, depth: int) -> tuple[Value, int]:
@@ -356,9 +357,7 @@ def decode_ranges(
         if not (file.schema_arrow.equals(AS_READ) or file.schema_arrow.equals(AS_READ.append(FRAMES))):
             raise Damaged("not an index of ranges (wrong columns)", where=where)
         metadata = file.metadata.metadata or {}
-        if (digest := metadata.get(DIGEST, SHA256)) != SHA256:
-            what = f"the index of ranges has digests of an unsupported algorithm ({one_line(digest.decode())})"
-            raise Damaged(what, where=where, todo="Use a newer release.")
+        check_algorithm(metadata.get(DIGEST, SHA256), where)
         check_rows(column_chunks(data), len(data), max_rows, where)
         checksums, blocks = _checksums(metadata, file.metadata.num_rows, where), _Blocks(metadata, where)
         read = RowReader(stream, where)
@@ -374,6 +373,13 @@ def decode_ranges(
         blocks.check_end()
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise content_error(error, "not a readable index of ranges", where=f"{where}: {one_line(error)}") from None
+
+
+def check_algorithm(name: bytes, where: str) -> None:
+    """Raise `Damaged` unless the digests are of the algorithm that this release knows."""
+    if name != SHA256:
+        what = f"the index of ranges has digests of an unsupported algorithm ({one_line(name.decode())})"
+        raise Damaged(what, where=where, todo="Use a newer release.")
 
 
 def check_rows(parts: Iterable[ColumnChunk], size: int, max_rows: int | None, where: str) -> None:

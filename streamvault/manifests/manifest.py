@@ -357,10 +357,6 @@ class GenerationModel(File):
     schemas: Annotated[SchemaGroup | None, NOT_NULL] = None
     features: Annotated[tuple[Feature, ...], Field(repr=False)] = ()
 
-    def in_common(self) -> dict[str, Any]:
-        """Return the common fields of a generation's plan and manifest, by name."""
-        return {name: getattr(self, name) for name in GenerationModel.model_fields}
-
     def is_same(self, other: GenerationModel) -> bool:
         """Check whether another plan or manifest is of the same generation of the same stream, merged or not.
 
@@ -371,8 +367,8 @@ class GenerationModel(File):
             if found is None or found.epochs != len(other.epochs):
                 return False
             return (found.created, found.to) == (other.created, other.to) and self.epochs.starts_with(other.epochs)
-        mine, others = self.in_common(), other.in_common()
-        return all(mine[name] == others[name] for name in mine if name not in _NOT_ITS_IDENTITY)
+        compared = GenerationModel.model_fields.keys() - _NOT_ITS_IDENTITY
+        return all(getattr(self, name) == getattr(other, name) for name in compared)
 
     @property
     def first(self) -> int:

@@ -43,7 +43,7 @@ from streamvault.manifests.decisions import check_mark
 from streamvault.manifests.deleting import RANGES_A_TASK, DeletedData
 from streamvault.manifests.history import NOT_MERGED, Generation, History, by_segment, check_follows, with_rows
 from streamvault.manifests.listing import Listing, check_decisions, manifest_lost, work_spans
-from streamvault.manifests.manifest import MAX_INDEX_BYTES, GapEntry, Manifest, Replaced, SchemaGroup, SegmentEntry
+from streamvault.manifests.manifest import MAX_INDEX_BYTES, Manifest, Replaced, SchemaGroup, SegmentEntry
 from streamvault.manifests.options import MIN_GRACE_SECONDS
 from streamvault.manifests.plan import find_plan, find_rows
 from streamvault.objectstore.bulk import delete_all
@@ -86,7 +86,7 @@ class Merger:
 
     def __init__(self, generations: Sequence[Generation], where: str) -> None:
         self._held = tuple(generations)
-        for before, after in zip(self._held, self._held[1:], strict=False):
+        for before, after in pairwise(self._held):
             check_follows(before.manifest, after.manifest, where)
         self.range_size = max(generation.manifest.range_size for generation in self._held)
 
@@ -117,12 +117,13 @@ class Merger:
     def manifest(self, rows: Mapping[SegmentId, Sequence[ArchivedRange]], *, tool: str) -> Manifest:
         """Return the manifest of the merged generation, given its ranges by segment, in order."""
         first, last = self._held[0].manifest, self._held[-1].manifest
+        gaps = [gap for generation in self._held for gap in generation.manifest.gaps]
         return last.model_copy(
             update={
                 "from_": first.from_,
                 "replaces": tuple(as_replaced(one) for held in self._held for one in held.manifest.originals),
                 "segments": tuple(self._entries(rows)),
-                "gaps": tuple(self._gaps()),
+                "gaps": tuple(sorted(gaps, key=lambda gap: (gap.id, gap.start))),
                 "events": sum(generation.manifest.events for generation in self._held),
                 "bytes": sum(generation.manifest.bytes for generation in self._held),
                 "range_size": self.range_size,
@@ -147,26 +148,12 @@ class Merger:
                 }
             )
 
-    def _gaps(self) -> Iterator[GapEntry]:
-        gaps = [gap for generation in self._held for gap in generation.manifest.gaps]
-        yield from sorted(gaps, key=lambda gap: (gap.id, gap.start))
-
 
 def as_replaced(original: Manifest | Replaced) -> Replaced:
     """Return one of `Manifest.originals` as a merged generation has it."""
     if isinstance(original, Replaced):
         return original
-    return Replaced(
-        generation=original.generation,
-        created=original.created,
-        to=original.to,
-        epochs=len(original.epochs),
-        configuration=original.configuration,
-        sealed=original.sealed,
-        events=original.events,
-        bytes=original.bytes,
-        reader_groups=original.reader_groups,
-    )
+    return Replaced(**dict(original) | {"epochs": len(original.epochs)})
 
 
 Ends = dict[SegmentId, tuple[set[int], set[int]]]
@@ -248,11 +235,6 @@ class Replacement:
     due: datetime
     unchecked: tuple[int, ...]
 
-    @property
-    def is_checked(self) -> bool:
-        """Whether everything that replaces the old ones was read back."""
-        return not self.unchecked
-
 
 def replacements(archive: Archive, listing: Listing) -> list[Replacement]:
     """Return the replaced generations that still exist, oldest first."""
@@ -284,13 +266,9 @@ def _overlapping(listing: Listing, others: Sequence[GenerationSpan]) -> Iterator
     return (span for span in listing.spans if span.overlaps(whole))
 
 
-def _one_thread() -> Runner:
-    return InlineRunner(1)
-
-
 def delete_replaced(
     archive: Archive,
-    runner_of: Callable[[], Runner] = _one_thread,
+    runner_of: Callable[[], Runner] = lambda: InlineRunner(1),
     progress: Progress = UNSEEN,
     *,
     now: datetime | None = None,
@@ -324,16 +302,17 @@ def delete_replaced(
         if listing.missing is not None:
             raise manifest_lost(listing, archive.uri)
         found = replacements(archive, listing)
-        waiting = [one for one in found if not one.is_checked or one.due > moment]
+        waiting = [one for one in found if one.unchecked or one.due > moment]
         if len(waiting) < len(found):
             check_decisions(archive.place, listing)
             archive.check_merged(listing)
         for one in found:
             if one not in waiting:
-                ends, locks = _ends(archive, listing, one.old), locks_of()
+                held = [archive.load_span(span) for span in _overlapping(listing, one.old)]
+                ends, locks = _ends(archive, held), locks_of()
                 lock = locks.first_lock(_keys(archive, one)) if locks else None
                 if lock is None:
-                    tasks = _joined_tasks(archive, listing, one)
+                    tasks = _joined_tasks(archive, held, one)
                     if tasks:
                         progress.begin("comparing merged generations", sum(task.size for task in tasks))
                         for _, size in runner_of().run(compare_joined, tasks, progress):
@@ -371,15 +350,14 @@ def _delete(archive: Archive, one: Replacement, ends: Ends) -> DeletedData:
     return DeletedData(objects, counted.requests)
 
 
-def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) -> Ends:
-    """Return the starts and ends of the ranges in force, for generations that overlap the others.
+def _ends(archive: Archive, generations: Iterable[Generation]) -> Ends:
+    """Return the starts and ends of the ranges of generations in force.
 
     Raises:
         Damaged: the mark of one of them is of a different manifest.
     """
     found: Ends = {}
-    for span in _overlapping(listing, others):
-        generation = archive.load_span(span)
+    for generation in generations:
         check_mark(archive.store, generation.manifest, generation.fingerprint)
         if not open_layout(generation.manifest.layout).joinable:
             continue
@@ -390,16 +368,16 @@ def _ends(archive: Archive, listing: Listing, others: Sequence[GenerationSpan]) 
     return found
 
 
-def _joined_tasks(archive: Archive, listing: Listing, one: Replacement) -> list[JoinedTask]:
+def _joined_tasks(archive: Archive, generations: Iterable[Generation], one: Replacement) -> list[JoinedTask]:
     """Return the tasks that compare what is in force with what it has replaced: anyone may have marked it.
 
     Only what is in force unchanged, in the same objects, is left out. A range in force is read by one task.
     """
     held: dict[SegmentId, list[ArchivedPart]] = {}
     stored = set()
-    for generation in map(archive.load_span, _overlapping(listing, one.old)):
+    for generation in generations:
         stored.add(_stored(generation.manifest))
-        for row in (row for rows in generation.rows.values() for row in rows):
+        for row in generation.all_rows():
             held.setdefault(row.segment, []).append(ArchivedPart.all_of(archive.address, generation.layout, row))
     same = {origin.row for origins in held.values() for origin in origins}
     moved = set[ArchivedRange]()
@@ -563,13 +541,9 @@ def remainder_of(generation: Generation, after: int) -> Remainder:
             "from_": cut,
             "replaces": left if len(left) > 1 else (),
             "segments": tuple(entries),
-            "gaps": tuple(gap for gap in merged.gaps if _is_after(gap, starts.get(gap.id))),
+            "gaps": tuple(gap for gap in merged.gaps if gap.id in starts and gap.end > starts[gap.id] <= gap.start),
             "events": 0,
             "bytes": sum(entry.bytes for entry in entries),
         }
     )
     return Remainder(manifest, parts, sum(one.events for one in left))
-
-
-def _is_after(gap: GapEntry, start: int | None) -> bool:
-    return start is not None and gap.end > start <= gap.start

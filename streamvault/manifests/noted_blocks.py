@@ -6,7 +6,7 @@ its own SHA-256 and names the manifest that it is of.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def lacks_block_checksums(generation: Generation) -> bool:
     """Check whether a range has no checksums of its blocks in the index, although its layout has them noted."""
     if generation.layout not in LAYOUTS or open_layout(generation.layout).one_object_per_event:
         return False
-    return any(not row.block_checksums for row in _rows(generation))
+    return any(not row.block_checksums for row in generation.all_rows())
 
 
 def check_noted_size(generation: Generation) -> None:
@@ -46,7 +46,7 @@ def check_noted_size(generation: Generation) -> None:
     Raises:
         Failed: the file would be larger than readers accept.
     """
-    if (size := sum(block_checksums_length(row.end - row.start) for row in _rows(generation))) > SMALL * 9 // 10:
+    if (size := sum(block_checksums_length(row.end - row.start) for row in generation.all_rows())) > SMALL * 9 // 10:
         raise Failed(f"the checksums of blocks would have {size} bytes; readers accept at most {SMALL}")
 
 
@@ -63,8 +63,7 @@ def note_blocks(place: Place, generation: Generation, found: Mapping[tuple[Segme
         ObjectStoreError: it could not be written.
     """
     manifest = generation.manifest
-    check_noted_size(generation)
-    texts = tuple(row.block_checksums or found[row.segment, row.start] for row in _rows(generation))
+    texts = tuple(row.block_checksums or found[row.segment, row.start] for row in generation.all_rows())
     noted = NotedBlocks.of(manifest.name, manifest.generation, ranges=texts, digest=generation.fingerprint)
     with suppress(AlreadyExists):  # another check has noted them
         place.store.put(place.prefix + blocks_key(manifest.span), noted.encode())
@@ -104,7 +103,7 @@ def with_noted_blocks(place: Place, generation: Generation) -> Generation:
     noted = noted_blocks(place, generation.manifest, generation.fingerprint)
     if noted is None:
         return generation
-    rows, key = list(_rows(generation)), place.prefix + blocks_key(generation.manifest.span)
+    rows, key = list(generation.all_rows()), place.prefix + blocks_key(generation.manifest.span)
     todo = _TODO.format(place.at(key))
     if not _fit(noted.ranges, rows):
         raise Damaged("the checksums of blocks are not those of the ranges", where=place.at(key), todo=todo)
@@ -119,8 +118,3 @@ def _fit(texts: Sequence[str], rows: Sequence[ArchivedRange]) -> bool:
     return len(texts) == len(rows) and all(
         are_block_checksums(text, row.end - row.start) for text, row in zip(texts, rows, strict=True)
     )
-
-
-def _rows(generation: Generation) -> Iterator[ArchivedRange]:
-    for rows in generation.rows.values():
-        yield from rows

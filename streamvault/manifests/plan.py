@@ -44,16 +44,8 @@ class Plan(GenerationModel):
     @classmethod
     def of(cls, manifest: Manifest) -> Self:
         """Return the plan that an export of a generation would have had."""
-        return cls(
-            **manifest.in_common(),
-            range_size=manifest.range_size,
-            segments=tuple(
-                PlannedSegment(name=entry.name, start=entry.start, end=entry.end, sealed=entry.sealed)
-                for entry in manifest.segments
-            ),
-            gaps=manifest.gaps,
-            sealed=manifest.sealed,
-        )
+        segments = tuple(PlannedSegment(**dict(entry)) for entry in manifest.segments)
+        return cls(**dict(manifest) | {"segments": segments})
 
     @property
     def bytes(self) -> int:
@@ -69,16 +61,8 @@ class Plan(GenerationModel):
             tool: name and version of the program.
         """
         held = tuple(segments)
-        return Manifest(
-            **self.in_common(),
-            segments=held,
-            gaps=tuple(gaps),
-            events=sum(one.events for one in held),
-            bytes=sum(one.bytes for one in held),
-            range_size=self.range_size,
-            sealed=self.sealed,
-            tool=tool,
-        )
+        counts = {"events": sum(one.events for one in held), "bytes": sum(one.bytes for one in held)}
+        return Manifest(**dict(self) | counts | {"segments": held, "gaps": tuple(gaps), "tool": tool})
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
@@ -223,16 +207,7 @@ class RangeEntry(Model):
 
     def of_segment(self, segment: SegmentId) -> ArchivedRange:
         """Return the row for the index."""
-        return ArchivedRange(
-            segment,
-            self.start,
-            self.end,
-            self.events,
-            self.digest,
-            self.frames,
-            crc64nvme=self.crc64nvme,
-            block_checksums=self.block_checksums,
-        )
+        return ArchivedRange(segment, **dict(self))
 
 
 class Gap(Model):

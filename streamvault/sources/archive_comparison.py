@@ -17,7 +17,7 @@ from typing import NamedTuple
 from streamvault.common.errors import Conflict, Damaged
 from streamvault.common.neighbours import holes
 from streamvault.common.units import bytes_text
-from streamvault.layouts.archived_range import ArchivedRange, digest_of
+from streamvault.layouts.archived_range import digest_of
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart, read_part, read_verified
 from streamvault.manifests.history import Generation
@@ -114,9 +114,10 @@ def compare(
     left, seen = dict(held), set[SegmentId]()
     for generation in generations if left else ():
         for segment in _ending_in(generation.manifest, store, left, seen):
-            row, live = _last_row(generation.rows.get(segment, ()), left[segment].end), left[segment]
+            live, rows = left[segment], generation.rows.get(segment, ())
+            row = next((row for row in reversed(rows) if row.start < live.end <= row.end), None)
             if row is None:
-                continue
+                continue  # the last byte is in a gap
             del left[segment]
             part = ArchivedPart(archive.address, generation.layout, row, max(live.start, row.start), live.end)
             is_equal = _is_equal(store, archive.stream, part, sample=True)
@@ -150,11 +151,6 @@ def _ending_in(
         if entry.start < live.end <= entry.end:
             here.append(entry.id)
     return here
-
-
-def _last_row(rows: Sequence[ArchivedRange], end: int) -> ArchivedRange | None:
-    """Return the range that holds the byte before ``end``; None if it is in a gap."""
-    return next((row for row in reversed(rows) if row.start < end <= row.end), None)
 
 
 def _is_equal(store: StreamStore, stream: StreamName, part: ArchivedPart, *, sample: bool = False) -> bool | None:

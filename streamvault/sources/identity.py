@@ -14,7 +14,6 @@ import hashlib
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import PlainSerializer, PlainValidator
@@ -108,14 +107,12 @@ def check_witness(store: StreamStore, known: GenerationModel, *, most: int | Non
         Conflict: the bytes differ.
     """
     witness = [LastBytes(segment_key(one.segment), one.offset, one.length, one.digest) for one in known.witness[:most]]
-    equal, difference = compare_witness(partial(_digest_in, store, known.name), witness)
+    equal, difference = compare_witness(
+        lambda segment, start, end: digest_of(store.read(known.name, segment, start, end)), witness
+    )
     if difference:
         raise other_stream(store, known, difference)
     return equal
-
-
-def _digest_in(store: StreamStore, stream: StreamName, segment: SegmentId, start: int, end: int) -> str:
-    return digest_of(store.read(stream, segment, start, end))
 
 
 class LastBytes(NamedTuple):

@@ -20,12 +20,8 @@ from streamvault.streamstore.model import SegmentId
 Decide = Callable[[SegmentId, FinishedSpan], FinishedSpan]
 
 
-def _as_it_is(_: SegmentId, row: FinishedSpan) -> FinishedSpan:
-    return row
-
-
 def spans_to_run(
-    chains: Mapping[SegmentId, SegmentChain], decide: Decide = _as_it_is
+    chains: Mapping[SegmentId, SegmentChain], decide: Decide = lambda _, row: row
 ) -> Iterator[Sequence[tuple[SegmentId, Span]]]:
     """Yield spans to run until the ranges are proved to be contiguous from each segment's start to its end.
 
@@ -129,11 +125,8 @@ class SegmentChain:
 
     def gaps(self) -> Iterator[Gap]:
         """Yield what was truncated before it could be archived, in order, neighbours joined."""
-        return joined(self._loose_gaps(), _join)
-
-    def _loose_gaps(self) -> Iterator[Gap]:
-        for row in self._links:
-            yield from (gap for gap in row.gaps if gap.end != row.start)  # such a gap belongs to the previous link
+        # a gap that ends where its row starts belongs to the previous link
+        return joined((gap for row in self._links for gap in row.gaps if gap.end != row.start), _join)
 
 
 def _join(one: Gap, after: Gap) -> Gap | None:

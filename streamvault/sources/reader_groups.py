@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 from uuid import UUID
 
@@ -17,14 +18,7 @@ from streamvault.manifests.files import one_line
 from streamvault.manifests.manifest import GroupEntry
 from streamvault.streamstore.cuts import cut_of, info_of, is_before
 from streamvault.streamstore.errors import InvalidCut, UnreadableReaderGroup
-from streamvault.streamstore.model import (
-    SEGMENT_END,
-    SegmentId,
-    SegmentInfo,
-    StreamCut,
-    StreamDescription,
-    StreamName,
-)
+from streamvault.streamstore.model import SEGMENT_END, StreamCut, StreamDescription, StreamName
 from streamvault.streamstore.store import GroupPosition, ReaderGroup, StreamStore
 
 
@@ -56,11 +50,8 @@ class SourceGroup:
             name=entry.name,
             starts={stream: entry.start},
             ends={stream: entry.end},
-            refresh_millis=entry.refresh_millis,
-            checkpoint_millis=entry.checkpoint_millis,
-            most_checkpoints=entry.most_checkpoints,
-            retention=entry.retention,
             id=UUID(entry.id),
+            **_settings_of(entry),
         )
         return cls(entry.name, group, entry.position, entry.problem)
 
@@ -83,11 +74,13 @@ class SourceGroup:
             id=str(group.id),
             start=start,
             end=end,
-            refresh_millis=group.refresh_millis,
-            checkpoint_millis=group.checkpoint_millis,
-            most_checkpoints=group.most_checkpoints,
-            retention=group.retention,
+            **_settings_of(group),
         )
+
+
+def _settings_of(held: GroupEntry | ReaderGroup) -> dict[str, int]:
+    names = ("refresh_millis", "checkpoint_millis", "most_checkpoints", "retention")
+    return {name: getattr(held, name) for name in names}
 
 
 def reported_groups(entries: Iterable[GroupEntry] | None) -> tuple[CarriedGroup, ...]:
@@ -164,15 +157,11 @@ def position_of(store: StreamStore, stream: StreamName, group: ReaderGroup, *, t
     """
     position = store.reader_groups().position(group, stream)
     described = store.describe(stream)  # after the position was read
-
-    def info(segment: SegmentId) -> SegmentInfo | None:
-        return info_of(store, stream, segment)
-
     if position is None:
         start = group.starts[stream] or described.head
         position = GroupPosition(stream, start.offsets)
     try:
         bounded = group.ends.get(stream) is not None
-        return cut_of(position, described, info, bounded=bounded, truncated=truncated)
+        return cut_of(position, described, partial(info_of, store, stream), bounded=bounded, truncated=truncated)
     except UnreadableReaderGroup as error:
         raise UnreadableReaderGroup(error.what, where=f"{store.uri}/{group}") from None

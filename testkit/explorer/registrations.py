@@ -29,7 +29,7 @@ from streamvault.lake.catalogs import open_catalog, registration
 from streamvault.lake.handoff import _register
 from streamvault.lake.location import TablePlace
 from streamvault.lake.table import find_options
-from streamvault.layouts.keys import table_identity_key, table_registration_key
+from streamvault.layouts.keys import TABLE_IDENTITY, TABLE_REGISTRATION
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from testkit.explorer import world
@@ -74,7 +74,7 @@ class Ground:
         self._file.unlink(missing_ok=True)
         shutil.rmtree(Path(self.place.location.removeprefix("file://")) / "metadata", ignore_errors=True)
         store, prefix = self.place.archive.store, self.place.archive.prefix
-        store.delete([prefix + table_registration_key(), prefix + table_identity_key()])
+        store.delete([prefix + TABLE_REGISTRATION, prefix + TABLE_IDENTITY])
         self.catalog.create_namespace_if_not_exists("lake")
         if scene == "begun":
             open_catalog(self.uri, "iceberg").publish(self.place, self.place.archive.load(1))

@@ -30,7 +30,7 @@ from streamvault.lake.catalogs.registration import fix_identity
 from streamvault.lake.location import TablePlace
 from streamvault.lake.reports import HandoffReport, TableFormat
 from streamvault.lake.table import find_options
-from streamvault.layouts.keys import GenerationSpan, manifest_key, ranges_key, table_data, table_identity_key
+from streamvault.layouts.keys import TABLE_IDENTITY, GenerationSpan, manifest_key, ranges_key, table_data
 from streamvault.manifests.archive import Archive
 from streamvault.objectstore.uri import RootAddress
 from testkit.commands import started
@@ -378,7 +378,7 @@ def test_renamed_table_gets_no_second_registration(ground: Ground) -> None:
 def test_renamed_table_of_an_earlier_release_gets_no_second_registration(ground: Ground) -> None:
     """Its records have no UUID."""
     ground.hand_off()
-    ground.remove(table_identity_key())
+    ground.remove(TABLE_IDENTITY)
     catalog = cast("Any", ground.open())._catalog(ground.place)
     old, new = (ground.database, "stream"), (ground.database, "renamed")
     catalog.rename_table(old, new)
@@ -541,7 +541,7 @@ def test_table_is_known_after_a_kill_behind_its_creation(ground: Ground, monkeyp
         patch.setattr(iceberg, "fix_identity", killed)
         with pytest.raises(Killed):
             ground.open().publish(ground.place, ground.generations[0])
-        assert table_identity_key() not in "".join(contents(ground.vault.root))
+        assert TABLE_IDENTITY not in "".join(contents(ground.vault.root))
     ground.hand_off()
     cast("Any", ground.open())._catalog(ground.place).rename_table((ground.database, "stream"), (ground.database, "r"))
     with pytest.raises(Conflict, match="renamed or dropped"):
@@ -622,7 +622,7 @@ def test_dropped_table_is_registered_again(ground: Ground) -> None:
         cast("Any", ground.open())._catalog(ground.place).drop_table((ground.database, "stream"))
         with pytest.raises(Conflict, match="renamed or dropped") as refused:
             ground.hand_off()
-        record = ground.place.archive.prefix + table_identity_key()
+        record = ground.place.archive.prefix + TABLE_IDENTITY
         assert record in refused.value.todo
         ground.address.open().delete([record])
     else:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from streamvault.common.errors import Conflict
 from streamvault.lake.location import TablePlace
-from streamvault.layouts.keys import table_identity_key, table_registration_key
+from streamvault.layouts.keys import TABLE_IDENTITY, TABLE_REGISTRATION
 from streamvault.manifests.files import File, decide_file, find_file
 
 _NO_FILE = ("/:memory:", "/file:")
@@ -94,7 +94,7 @@ def check_identity(place: TablePlace, found: UUID | None) -> None:
         Conflict: it is another one, or the registered table was renamed or dropped.
         Damaged: the record cannot be read.
     """
-    recorded = find_file(CreatedTable, place.archive.store, place.archive.prefix + table_identity_key())
+    recorded = find_file(CreatedTable, place.archive.store, place.archive.prefix + TABLE_IDENTITY)
     if recorded is not None:
         _check_identity(recorded, place, found)
 
@@ -131,14 +131,14 @@ def fix_identity(place: TablePlace, found: UUID) -> None:
         Conflict: it is another one: two were created, the registered one having been renamed or dropped in between.
         Damaged: the record cannot be read.
     """
-    key = place.archive.prefix + table_identity_key()
+    key = place.archive.prefix + TABLE_IDENTITY
     _check_identity(decide_file(place.archive.store, key, CreatedTable(uuid=found))[0], place, found)
 
 
 def _check_identity(recorded: CreatedTable, place: TablePlace, found: UUID | None) -> None:
     if recorded.uuid == found:
         return
-    record = place.archive.place.at(place.archive.prefix + table_identity_key())
+    record = place.archive.place.at(place.archive.prefix + TABLE_IDENTITY)
     if found is None:
         what = f"the catalog no longer has the table {place.name} (UUID {recorded.uuid}): it was renamed or dropped"
         todo = (
@@ -180,7 +180,7 @@ def _is_same(recorded: str, catalog: str) -> bool:
 
 
 def _key(place: TablePlace) -> str:
-    return place.archive.prefix + table_registration_key()
+    return place.archive.prefix + TABLE_REGISTRATION
 
 
 def _check_same(found: Registration, place: TablePlace, catalog: str) -> None:

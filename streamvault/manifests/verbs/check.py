@@ -120,7 +120,7 @@ def check_archive(archive: str, options: CheckOptions, progress: Progress) -> Ch
         archive=source.uri,
         generations=tuple(each.manifest.generation for each in scope.history.generations),
         ok=not found.found,
-        ranges=sum(len(rows) for each in scope.history.generations for rows in each.rows.values()),
+        ranges=sum(each.row_count for each in scope.history.generations),
         ranges_read=found.read,
         checksums_compared=found.compared if options.stored_checksums else None,
         checksums_not_kept=found.not_kept,
@@ -474,9 +474,9 @@ def read_back(
         # not listed again each time: what has expired or was merged meanwhile fails, or its mark has no effect
         listing, one = archive.stable(read, listing)
         if one is not None:
-            done[number] = sum(map(len, one.rows.values()))
+            done[number] = one.row_count
             if seen is not None:
-                seen.update((one.layout, row) for rows in one.rows.values() for row in rows)
+                seen.update((one.layout, row) for row in one.all_rows())
     return done
 
 
@@ -486,16 +486,16 @@ def last_checked(archive: Archive) -> Manifest | None:
     Raises:
         Damaged: its mark is of a different manifest.
     """
-    return archive.stable(partial(_last_checked, archive))
 
+    def read(listing: Listing) -> Manifest | None:
+        checked = list(takewhile(lambda span: span.last in listing.checked, listing.spans))
+        if not checked:
+            return None
+        manifest, fingerprint = archive.read_fingerprinted(checked[-1])
+        check_mark(archive.store, manifest, fingerprint)
+        return manifest
 
-def _last_checked(archive: Archive, listing: Listing) -> Manifest | None:
-    checked = list(takewhile(lambda span: span.last in listing.checked, listing.spans))
-    if not checked:
-        return None
-    manifest, fingerprint = archive.read_fingerprinted(checked[-1])
-    check_mark(archive.store, manifest, fingerprint)
-    return manifest
+    return archive.stable(read)
 
 
 def _read_one(

@@ -45,58 +45,6 @@ MAX_REQUESTS = 16
 """Requests in flight for a task."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedObject:
-    """Result for one object.
-
-    Attributes:
-        key: its key.
-        damage: what is wrong with it, if anything.
-        is_kept: whether the store keeps a checksum of all of its bytes.
-        is_compared: whether the index has the same kind of checksum, and both were compared.
-    """
-
-    key: str
-    damage: Lost | None = None
-    is_kept: bool = False
-    is_compared: bool = False
-
-
-def compare_checksums(place: Place, layout: str, rows: Iterable[ArchivedRange]) -> Iterable[ComparedObject]:
-    """Compare ranges of a layout with one object each with the index, by one request for each."""
-    keys = open_layout(layout).keys
-
-    def ask(row: ArchivedRange) -> ComparedObject:
-        key = place.prefix + keys.key(row.segment, row.start, row.end - row.start)
-        try:
-            kept = place.store.checksums(key)
-        except NoSuchObject:
-            return ComparedObject(key, whole(row, f"the object is missing ({key})"))
-        return _compared(row, key, kept)
-
-    return in_order(rows, ask, lambda _: 1, MAX_REQUESTS, MAX_REQUESTS)
-
-
-def _compared(row: ArchivedRange, key: str, kept: KeptChecksums) -> ComparedObject:
-    size = sum(row.frames) or row.end - row.start
-    if kept.size != size:
-        what = f"the object has {kept.size} bytes instead of {size} ({key})"
-        return ComparedObject(key, whole(row, what), is_kept=True)
-    # the digest is of the segment's bytes, which are those of an object that is not compressed
-    digest = "" if row.frames else base64.b64encode(bytes.fromhex(row.digest)).decode()
-    pairs = {"CRC64NVME": (row.crc64nvme, kept.crc64nvme), "SHA-256": (digest, kept.sha256)}
-    compared = {name: pair for name, pair in pairs.items() if all(pair)}
-    damage = next(
-        (
-            whole(row, f"the {name} that the store keeps of the object is {held} instead of {recorded} ({key})")
-            for name, (recorded, held) in compared.items()
-            if recorded != held
-        ),
-        None,
-    )
-    return ComparedObject(key, damage, is_kept=bool(kept.crc64nvme or kept.sha256), is_compared=bool(compared))
-
-
 MAX_FINDINGS = 100
 """Findings reported by one task; further ones are only counted."""
 
@@ -224,7 +172,7 @@ def range_tasks(  # noqa: PLR0913  (what a check has options for)
             found = sorted(known.get(segment, ()), key=_start) if open_layout(layout).joinable else ()
             rows = LazyChain(some)
             parts.append(_Ranges(RangesTask(address, layout, rows, (), frozenset(), checksums, blocks), found))
-    chosen = _Chosen.of(sum(len(one.whole.rows) for one in parts), share, seed)
+    chosen = _chosen(sum(len(one.whole.rows) for one in parts), share, seed)
     tasks: list[Sequence[RangesTask]] = []
     number = 0
     for one in parts:
@@ -247,33 +195,24 @@ class _Ranges:
     whole: RangesTask
     joined: Sequence[Range]
 
-    def task(self, first: int, *, step: int, chosen: _Chosen, number: int) -> RangesTask:
+    def task(self, first: int, *, step: int, chosen: bytearray, number: int) -> RangesTask:
         """Return the task of some ranges from one on; ``number`` is that of the first of all among those of a check."""
         rows = tuple(self.whole.rows[first : first + step])
-        read = tuple(number + first + at in chosen for at in range(len(rows)))
+        read = tuple(map(bool, chosen[number + first : number + first + len(rows)]))
         low, high = (bisect_left(self.joined, at, key=_start) for at in (rows[0].start, rows[-1].end))
         keys = keys_of(self.joined[low:high])
         return replace(self.whole, rows=rows, read=read, known=keys)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The numbers of the ranges to be read: all, none, or some, of which each has a byte."""
-
-    every: bool
-    some: bytearray
-
-    @classmethod
-    def of(cls, total: int, share: float, seed: int) -> _Chosen:
-        count = min(total, max(1, round(total * share))) if share > 0 else 0
-        some = bytearray(total if 0 < count < total else 0)
-        if some:
-            for number in random.Random(seed).sample(range(total), count):  # noqa: S311  (a sample, not a secret)
-                some[number] = 1
-        return cls(0 < count == total, some)
-
-    def __contains__(self, number: int) -> bool:
-        return self.every or (bool(self.some) and self.some[number] == 1)
+def _chosen(total: int, share: float, seed: int) -> bytearray:
+    """Return a byte for each range of a check, by its number: 1 if it is to be read."""
+    count = min(total, max(1, round(total * share))) if share > 0 else 0
+    if count in {0, total}:
+        return bytearray([count > 0]) * total
+    chosen = bytearray(total)
+    for number in random.Random(seed).sample(range(total), count):  # noqa: S311  (a sample, not a secret)
+        chosen[number] = 1
+    return chosen
 
 
 def strays_tasks(
@@ -403,7 +342,8 @@ def check_ranges(task: RangesTask) -> CheckResult:
         return replace(
             listed_only, not_indexed=sum(row.events for row in intact), not_compared=f"those of layout {layout.name}"
         )
-    return CheckResult.sum_of([listed_only, _compare_checksums(place, task.layout, intact)])
+    compared = CheckResult.sum_of(list(compare_checksums(place, task.layout, intact)))
+    return CheckResult.sum_of([listed_only, replace(compared, findings=compared.findings[:MAX_FINDINGS])])
 
 
 def _compare_blocks(part: ArchivedPart) -> tuple[tuple[Lost, ...], str]:
@@ -417,25 +357,40 @@ def _compare_blocks(part: ArchivedPart) -> tuple[tuple[Lost, ...], str]:
     return damage, found
 
 
-def _compare_checksums(place: Place, layout: str, rows: Iterable[ArchivedRange]) -> CheckResult:
-    damage: list[Lost] = []
-    compared = not_kept = not_indexed = 0
-    not_compared = ""
-    for one in compare_checksums(place, layout, rows):
-        damage += () if one.damage is None else (one.damage,)
-        compared += one.is_compared
-        if one.damage is None and not one.is_compared:
-            not_kept += not one.is_kept
-            not_indexed += one.is_kept
-            not_compared = not_compared or one.key
-    return CheckResult(
-        findings=tuple(damage[:MAX_FINDINGS]),
-        found=len(damage),
-        compared=compared,
-        not_kept=not_kept,
-        not_indexed=not_indexed,
-        not_compared=not_compared,
-    )
+def compare_checksums(place: Place, layout: str, rows: Iterable[ArchivedRange]) -> Iterable[CheckResult]:
+    """Compare ranges of a layout with one object each with the index, by one request for each; yield each result."""
+    keys = open_layout(layout).keys
+
+    def ask(row: ArchivedRange) -> CheckResult:
+        key = place.prefix + keys.key(row.segment, row.start, row.end - row.start)
+        try:
+            return _compare_checksums(row, key, place.store.checksums(key))
+        except NoSuchObject:
+            return _damaged(row, f"the object is missing ({key})")
+
+    return in_order(rows, ask, lambda _: 1, MAX_REQUESTS, MAX_REQUESTS)
+
+
+def _compare_checksums(row: ArchivedRange, key: str, kept: KeptChecksums) -> CheckResult:
+    size = sum(row.frames) or row.end - row.start
+    if kept.size != size:
+        return _damaged(row, f"the object has {kept.size} bytes instead of {size} ({key})")
+    # the digest is of the segment's bytes, which are those of an object that is not compressed
+    digest = "" if row.frames else base64.b64encode(bytes.fromhex(row.digest)).decode()
+    pairs = {"CRC64NVME": (row.crc64nvme, kept.crc64nvme), "SHA-256": (digest, kept.sha256)}
+    compared = {name: pair for name, pair in pairs.items() if all(pair)}
+    for name, (recorded, held) in compared.items():
+        if recorded != held:
+            what = f"the {name} that the store keeps of the object is {held} instead of {recorded} ({key})"
+            return _damaged(row, what, compared=1)
+    if compared:
+        return CheckResult(compared=1)
+    is_kept = bool(kept.crc64nvme or kept.sha256)
+    return CheckResult(not_kept=not is_kept, not_indexed=is_kept, not_compared=key)
+
+
+def _damaged(row: ArchivedRange, what: str, compared: int = 0) -> CheckResult:
+    return CheckResult(findings=(whole(row, what),), found=1, compared=compared)
 
 
 def find_strays(task: StraysTask) -> CheckResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -110,17 +109,15 @@ def show_timeline(archive: str | os.PathLike[str]) -> Timeline:
         Damaged: a manifest is missing or not valid. A mark that is not valid does not count.
     """
     source = Archive.open(archive)
-    return source.stable(partial(_timeline, source))
-
-
-def _timeline(source: Archive, listing: Listing) -> Timeline:
-    return Timeline(
-        archive=source.uri,
-        stream_name=str(source.stream),
-        expired_up_to=listing.dropped,
-        being_deleted=bool(listing.decision.deletion),
-        decision=listing.decision.title if listing.decision.number else "",
-        entries=tuple(_entry(source, listing, span) for span in source.in_force(listing)),
+    return source.stable(
+        lambda listing: Timeline(
+            archive=source.uri,
+            stream_name=str(source.stream),
+            expired_up_to=listing.dropped,
+            being_deleted=bool(listing.decision.deletion),
+            decision=listing.decision.title if listing.decision.number else "",
+            entries=tuple(_entry(source, listing, span) for span in source.in_force(listing)),
+        )
     )
 
 

@@ -20,7 +20,7 @@ from streamvault.lake import handoff, location
 from streamvault.lake.catalogs import CatalogFailed, iceberg
 from streamvault.lake.catalogs.registration import Registration, plain_address
 from streamvault.lake.reports import HandoffReport
-from streamvault.layouts.keys import table_registration_key
+from streamvault.layouts.keys import TABLE_REGISTRATION
 from testkit.killed import Killed, before_call
 from testkit.small_archives import Vault, a_vault, archive_of, contents, objects_of
 
@@ -39,7 +39,7 @@ def hand_off(vault: Vault, catalog: str | None = "cat", table: str = "lake.t", *
 
 
 def record_of(vault: Vault) -> str:
-    return f"{archive_of(vault.root).table_archive('t').prefix}{table_registration_key()}"
+    return f"{archive_of(vault.root).table_archive('t').prefix}{TABLE_REGISTRATION}"
 
 
 def table_of(vault: Vault, catalog: str = "cat") -> Table:

@@ -140,7 +140,7 @@ def test_findings_beyond_the_maximum_are_counted() -> None:
     events, raw = framed([b"x"] * 300)
     put(store, events[::2])
     report = LAYOUT.check_range(place_of(store), range_of(0, len(raw)))
-    assert (report.objects, report.damaged, len(report.damage)) == (150, 150, 100)
+    assert (report.events, report.damaged, len(report.damage)) == (150, 150, 100)
 
 
 class Vanishing(ObstoreStore):

@@ -34,7 +34,6 @@ events = st.tuples(segments, offsets, int31(8))
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
-        (keys.archive_prefix("scope", "stream"), "scope/stream/"),
         (keys.EVENT_KEYS.folder(SegmentId(1, 2)), "events/0000000001.0000000002/"),
         (keys.event_key(SegmentId(1, 2), 3, 12), "events/0000000001.0000000002/0000000000000000003-0000000012"),
         (

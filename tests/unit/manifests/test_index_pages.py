@@ -104,6 +104,16 @@ def test_an_index_that_is_not_the_manifests_is_not_opened() -> None:
             IndexPages(Place(store, ""), KEY, manifest, "")
 
 
+@pytest.mark.parametrize("name", [b"blake3", b""])
+def test_digests_of_another_algorithm_are_refused(name: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(index, "SHA256", name)
+        data = encode_ranges(NAME, rows_of(20, frames=False))
+    for read in (opened, lambda data: list(decode_ranges(NAME, data, "index"))):
+        with pytest.raises(Damaged, match="unsupported algorithm"):
+            read(data)
+
+
 def test_what_changed_after_it_was_opened_is_not_believed() -> None:
     data = encode_ranges(NAME, rows_of(300, frames=False))
     pages, root = opened(data)

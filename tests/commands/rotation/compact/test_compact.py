@@ -383,7 +383,7 @@ def test_replaced_generations_stay_until_the_merged_one_is_read_back(
         compacted(chunks)
     assert before <= set(data_keys(chunks.root))
     _, waiting = delete_replaced(archive_of(chunks.root), now=now_utc() + LATER)
-    assert [one.is_checked for one in waiting] == [False]
+    assert [bool(one.unchecked) for one in waiting] == [True]
 
 
 def test_grace_of_a_merge_is_remembered(chunks: Vault) -> None:
@@ -445,6 +445,6 @@ def test_replacements_have_the_moment_they_are_due(chunks: Vault) -> None:
     compacted(chunks)
     archive = archive_of(chunks.root)
     (one,) = merging.replacements(archive, archive.listing())
-    assert (one.span, len(one.old), one.is_checked) == ((1, 5), 5, False)
+    assert (one.span, len(one.old), bool(one.unchecked)) == ((1, 5), 5, True)
     (merged,) = archive.listing().decision.merged
     assert one.due == merged.at + timedelta(hours=1)

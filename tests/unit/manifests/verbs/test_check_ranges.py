@@ -25,7 +25,6 @@ from streamvault.manifests.verbs.check import run_checks
 from streamvault.manifests.verbs.check_ranges import (
     MAX_FINDINGS,
     CheckResult,
-    ComparedObject,
     check_ranges,
     compare_checksums,
     find_strays,
@@ -238,7 +237,7 @@ class Keeping(ObstoreStore):
         return self.kept
 
 
-def compared(row: ArchivedRange, kept: KeptChecksums | None) -> ComparedObject:
+def compared(row: ArchivedRange, kept: KeptChecksums | None) -> CheckResult:
     [found] = compare_checksums(Place(Keeping(kept), "scope/stream/"), "chunks", [row])
     return found
 
@@ -256,8 +255,7 @@ def compared(row: ArchivedRange, kept: KeptChecksums | None) -> ComparedObject:
     ],
 )
 def test_equal_checksums_are_compared(row: ArchivedRange, kept: KeptChecksums) -> None:
-    found = compared(row, kept)
-    assert (found.damage, found.is_compared) == (None, True)
+    assert compared(row, kept) == CheckResult(compared=1)
 
 
 @pytest.mark.parametrize(
@@ -273,8 +271,7 @@ def test_equal_checksums_are_compared(row: ArchivedRange, kept: KeptChecksums) -
     ],
 )
 def test_other_checksums_are_damage(row: ArchivedRange, kept: KeptChecksums | None, what: str) -> None:
-    found = compared(row, kept).damage
-    assert found is not None
+    [found] = compared(row, kept).findings
     assert found.what.startswith(what)
     assert (found.segment, found.start, found.end, found.events) == (SegmentId(0, 0), 10, 110, 2)
 
@@ -288,7 +285,9 @@ def test_other_checksums_are_damage(row: ArchivedRange, kept: KeptChecksums | No
     ],
 )
 def test_what_is_not_compared_is_not_called_good(row: ArchivedRange, kept: KeptChecksums, is_kept: bool) -> None:
-    assert compared(row, kept) == ComparedObject(compared(row, kept).key, None, is_kept=is_kept, is_compared=False)
+    found = compared(row, kept)
+    assert found == CheckResult(not_kept=not is_kept, not_indexed=is_kept, not_compared=found.not_compared)
+    assert found.not_compared
 
 
 @pytest.mark.parametrize(
