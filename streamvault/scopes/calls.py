@@ -232,7 +232,7 @@ class ScopeCalls:
     def __init__(self, verb: PublicVerb, arguments: Sequence[str], options: Options) -> None:
         self._names, self._given = verb.argument_names, arguments
         self._patterns = _patterns(verb, arguments)
-        self._options = options.of_scope() if self._patterns else options
+        self._options = options
         (name, kind), *others = verb.options_class.scoped.items()
         target = next((self._patterns.get(other) for other, its in others if its == "target"), None)
         scope, _, stream = arguments[verb.argument_names.index(name)].rpartition("/")
@@ -266,6 +266,10 @@ class ScopeCalls:
     def has(self, name: str) -> bool:
         """Return whether a stream is still there; of one that was named, True: that it is gone is a failure."""
         return self._pattern.is_name or self._members.has(name)
+
+    def is_named(self, _name: str) -> bool:
+        """Return whether the user named a stream itself, rather than a scope or a pattern."""
+        return self._pattern.is_name
 
     def uri(self, name: str) -> str:
         """Return the URI of the stream or the archive."""

@@ -73,6 +73,11 @@ class DeclaredCalls:
         calls, own = self._homes[name]
         return calls.has(own)
 
+    def is_named(self, name: str) -> bool:
+        """See `ScopeCalls.is_named`."""
+        calls, own = self._homes[name]
+        return calls.is_named(own)
+
     def uri(self, name: str) -> str:
         """See `ScopeCalls.uri`."""
         return name

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from streamvault.common.errors import Damaged, Failed, Problem, without_logins
@@ -18,6 +18,7 @@ from streamvault.common.options import Options, PublicVerb
 from streamvault.common.processes import give_back_large_buffers
 from streamvault.common.progress import ForwardedProgress, Progress
 from streamvault.common.waiting import JointRun
+from streamvault.importer.schemas import NoSchemas
 from streamvault.runner.opening import sharing_runner
 from streamvault.scopes.calls import ScopeCalls, ScopeListing
 from streamvault.scopes.declared import DeclaredCalls
@@ -33,6 +34,14 @@ LOOK_SECONDS = 10.0
 
 WIND_UP_SECONDS = 30.0
 """How long an interrupted verb waits for the streams that it works on; what it leaves is as after a kill."""
+
+LACKING: Mapping[type[Problem], tuple[str, Mapping[str, Any]]] = {
+    NoSchemas: (
+        "the archive has recorded no schemas, so none are registered",
+        {"schemas": None, "schema_group": None},
+    )
+}
+"""Problems of one stream of a scope that are no failure → a warning, and what to change in the options."""
 
 StreamCalls = ScopeCalls | DeclaredCalls
 
@@ -171,7 +180,7 @@ class _ScopeRun:
         stream, began = self.calls.uri(name), time.monotonic()
         part = self.progress.part(name)
         try:
-            report = self.verb.with_options(*arguments, options, _Interruptible(part, self.joint))
+            report = self._call(name, arguments, options, _Interruptible(part, self.joint))
         except Exception as error:  # noqa: BLE001  (it is the failure of this stream alone)
             seconds = round(time.monotonic() - began, 3)
             if self._is_gone(name, error):
@@ -189,6 +198,18 @@ class _ScopeRun:
         code, seconds = report.exit_code, round(time.monotonic() - began, 3)
         status: Literal["done", "failed"] = "failed" if code else "done"
         return StreamOutcome(stream=stream, status=status, exit_code=code, result=report, seconds=seconds)
+
+    def _call(self, name: str, arguments: Sequence[str], options: Options, progress: Progress) -> Any:
+        """Call the verb for a stream; if that lacks what the options ask for of all streams, see `LACKING`."""
+        try:
+            return self.verb.with_options(*arguments, options, progress)
+        except tuple(LACKING) as problem:
+            if self.calls.is_named(name):
+                raise
+            warning, without = LACKING[type(problem)]
+        progress.warn(warning)
+        report = self.verb.with_options(*arguments, options.model_copy(update=without), progress)
+        return replace(report, warnings=(warning, *report.warnings))
 
     def _is_gone(self, name: str, error: Exception) -> bool:
         """Whether the verb failed because the stream was deleted meanwhile; by others, not by the verb itself."""
