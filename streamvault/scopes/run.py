@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from streamvault.common.errors import Damaged, Failed, Problem, without_logins
+from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.common.options import Options, PublicVerb
 from streamvault.common.processes import give_back_large_buffers
 from streamvault.common.progress import ForwardedProgress, Progress
@@ -187,9 +187,10 @@ class _ScopeRun:
                 return StreamOutcome(stream=stream, status="gone", seconds=seconds)
             if not isinstance(error, Problem):
                 _log.debug("%s: internal error", name, exc_info=True)
-            code = error.exit_code if isinstance(error, Problem) else Failed.exit_code
+                error = Failed(f"internal error: {type(error).__name__}: {' '.join(str(error).split())}")
+            failure = StreamFailure(what=error.what, where=error.where, todo=error.todo, retriable=error.retriable)
             return StreamOutcome(
-                stream=stream, status="failed", exit_code=code, failure=_failure(error), seconds=seconds
+                stream=stream, status="failed", exit_code=error.exit_code, failure=failure, seconds=seconds
             )
         finally:
             part.end()
@@ -224,8 +225,8 @@ class _ScopeRun:
 
     def _tell(self, name: str, outcome: StreamOutcome[Any], how_many: str) -> None:
         text: str = "deleted meanwhile" if outcome.status == "gone" else outcome.status
-        if (failure := outcome.failure) is not None:
-            text = f"failed: {Problem(failure.what, where=failure.where, todo=failure.todo)}"
+        if outcome.failure is not None:
+            text = f"failed: {outcome.failure}"
         self.progress.note(f"{name}: {text} ({how_many})")
 
 
@@ -252,10 +253,3 @@ def _give_back() -> None:
     # a verb that uses it has imported it, or another stream's thread is just importing it
     if (pool := getattr(sys.modules.get("pyarrow"), "default_memory_pool", None)) is not None:
         pool().release_unused()
-
-
-def _failure(error: Exception) -> StreamFailure:
-    if isinstance(error, Problem):
-        return StreamFailure(what=error.what, where=error.where, todo=error.todo, retriable=error.retriable)
-    text = without_logins(" ".join(str(error).split()))
-    return StreamFailure(what=f"internal error: {type(error).__name__}: {text}", retriable=Failed.retriable)
