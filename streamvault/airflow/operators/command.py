@@ -16,9 +16,8 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from streamvault.airflow.aws import aws_environment, is_on_s3
-from streamvault.airflow.environment import flag
 from streamvault.airflow.links import ArchivePageLink, SparkLink
-from streamvault.airflow.options import OptionArgument, described, forwarding_init, option_arguments
+from streamvault.airflow.options import OptionArgument, described, flag, forwarding_init, option_arguments
 from streamvault.airflow.outcome import lineage_of, report_of, reports_in
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import StreamvaultSubmitHook
