@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from streamvault.common.progress import ForwardedProgress, Progress
 from streamvault.common.waiting import JointRun
 from streamvault.importer.schemas import NoSchemas
 from streamvault.runner.opening import sharing_runner
-from streamvault.scopes.calls import ScopeCalls, ScopeListing
+from streamvault.scopes.calls import ScopeCalls, ScopeListing, StreamCall
 from streamvault.scopes.declared import DeclaredCalls
 from streamvault.scopes.reports import ScopeReport, StreamFailure, StreamOutcome
 from streamvault.streamstore.errors import GoneBefore
@@ -151,14 +151,12 @@ class _ScopeRun:
         return new
 
     def _start(self, name: str) -> None:
-        arguments, options = self.calls.call(name)
+        call = self.calls.call(name)
         lasting = getattr(self.options, "lasting", None)
         if lasting is not None and self.options.follows:
             left = max(0.001, self.began + lasting - time.monotonic())
-            options = options.model_copy(update={"lasting": left})
-        thread = threading.Thread(
-            target=self._work, args=(name, arguments, options), name=f"stream {name}", daemon=True
-        )
+            call = replace(call, options=call.options.model_copy(update={"lasting": left}))
+        thread = threading.Thread(target=self._work, args=(name, call), name=f"stream {name}", daemon=True)
         self.threads[name] = thread
         thread.start()
 
@@ -169,21 +167,21 @@ class _ScopeRun:
         for thread in self.threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _work(self, name: str, arguments: Sequence[str], options: Options) -> None:
+    def _work(self, name: str, call: StreamCall) -> None:
         try:
             with self.joint.turn():
-                self.ended.put((name, self._run_for(name, arguments, options)))
+                self.ended.put((name, self._run_for(name, call)))
         except BaseException:  # noqa: BLE001  (only the end of the run gets here)
             self.ended.put((name, None))
 
-    def _run_for(self, name: str, arguments: Sequence[str], options: Options) -> StreamOutcome[Any]:
-        stream, began = self.calls.uri(name), time.monotonic()
+    def _run_for(self, name: str, call: StreamCall) -> StreamOutcome[Any]:
+        stream, began = call.uri, time.monotonic()
         part = self.progress.part(name)
         try:
-            report = self._call(name, arguments, options, _Interruptible(part, self.joint))
+            report = self._call(call, _Interruptible(part, self.joint))
         except Exception as error:  # noqa: BLE001  (it is the failure of this stream alone)
             seconds = round(time.monotonic() - began, 3)
-            if self._is_gone(name, error):
+            if self._is_gone(call, error):
                 return StreamOutcome(stream=stream, status="gone", seconds=seconds)
             if not isinstance(error, Problem):
                 _log.debug("%s: internal error", name, exc_info=True)
@@ -200,26 +198,29 @@ class _ScopeRun:
         status: Literal["done", "failed"] = "failed" if code else "done"
         return StreamOutcome(stream=stream, status=status, exit_code=code, result=report, seconds=seconds)
 
-    def _call(self, name: str, arguments: Sequence[str], options: Options, progress: Progress) -> Any:
+    def _call(self, call: StreamCall, progress: Progress) -> Any:
         """Call the verb for a stream; if that lacks what the options ask for of all streams, see `LACKING`."""
         try:
-            return self.verb.with_options(*arguments, options, progress)
+            return self.verb.with_options(*call.arguments, call.options, progress)
         except tuple(LACKING) as problem:
-            if self.calls.is_named(name):
+            if call.is_named:
                 raise
             warning, without = LACKING[type(problem)]
         progress.warn(warning)
-        report = self.verb.with_options(*arguments, options.model_copy(update=without), progress)
+        report = self.verb.with_options(*call.arguments, call.options.model_copy(update=without), progress)
         return replace(report, warnings=(warning, *report.warnings))
 
-    def _is_gone(self, name: str, error: Exception) -> bool:
-        """Whether the verb failed because the stream was deleted meanwhile; by others, not by the verb itself."""
+    def _is_gone(self, call: StreamCall, error: Exception) -> bool:
+        """Whether the verb failed because the stream was deleted meanwhile; by others, not by the verb itself.
+
+        That a stream is gone which was named is a failure.
+        """
         if self.verb.options_class.deletes:
             return isinstance(error, GoneBefore)
         if isinstance(error, Damaged) or not isinstance(error, Problem):
             return False
         try:
-            return not self.calls.has(name)
+            return not (call.is_named or call.has())
         except Problem:
             return False
 
