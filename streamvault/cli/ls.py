@@ -19,9 +19,7 @@ def ls(root: RootArgument, *, command: Command) -> None:
     from streamvault.manifests.verbs.show import list_archives
 
     archives = command.run(list_archives, root, progress=command.progress)
-    for archive in archives:
-        if archive.problem:
-            command.progress.warn(f"{archive.archive}: {archive.problem}")
+    command.progress.warn_all(f"{one.archive}: {one.problem}" for one in archives if one.problem)
     document = ArchiveList(
         archives=tuple(one for one in archives if not one.table),
         archive_tables=tuple(one for one in archives if one.table),

@@ -192,8 +192,7 @@ class _ScopeRun:
             )
         finally:
             part.end()
-        for warning in getattr(report, "warnings", ()):
-            part.warn(warning)
+        part.warn_all(getattr(report, "warnings", ()))
         code, seconds = report.exit_code, round(time.monotonic() - began, 3)
         status: Literal["done", "failed"] = "failed" if code else "done"
         return StreamOutcome(stream=stream, status=status, exit_code=code, result=report, seconds=seconds)
