@@ -12,11 +12,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from pydantic import TypeAdapter
 
 from streamvault.airflow.aws import aws_environment
-from streamvault.airflow.environment import environment
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.common.errors import Failed, Problem
 from streamvault.common.options import Options, in_keywords
-from streamvault.common.processes import make_folders
+from streamvault.common.processes import environment, make_folders
 from streamvault.importer.reports import RestoreOptions
 from streamvault.objectstore.bulk import delete_all
 from streamvault.objectstore.uri import RootAddress

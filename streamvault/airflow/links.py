@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from airflow.sdk import BaseOperatorLink
 
 from streamvault.airflow.aws import is_on_s3, s3_client
-from streamvault.airflow.environment import environment
+from streamvault.common.processes import environment
 from streamvault.inspect.write import write_report
 from streamvault.objectstore.uri import RootAddress
 

@@ -22,9 +22,10 @@ from airflow.sdk import (  # type: ignore[attr-defined]  # its stub lacks them
     get_current_context,
     task,
 )
+from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.helpers import checked_params
-from streamvault.airflow.lists import ScopeStreams, StreamList, fail_if_unlisted, in_batches
+from streamvault.airflow.lists import ScopeStreams, StreamList, in_batches
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.common.errors import Usage
 from streamvault.common.units import parse_duration
@@ -185,7 +186,8 @@ def _each_of_list(kind: type[StreamList]) -> Any:
     @task(retries=0)
     def scopes(found: dict[str, Any]) -> None:
         """Fail for the scopes that could not be listed; the other streams have tasks of their own."""
-        fail_if_unlisted(found["failed"])
+        if found["failed"]:
+            raise AirflowFailException("\n".join(found["failed"]))
 
     @task
     def batch(number: int, found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, get_args, get_type_hints
@@ -225,16 +225,6 @@ class ScopeStreams:
         except (Problem, AirflowException) as error:
             self.failed.append(f"scope {where}: {error}")
             return []
-
-
-def fail_if_unlisted(failed: Sequence[str]) -> None:
-    """Fail a task if scopes could not be listed.
-
-    Raises:
-        AirflowFailException: there are any; the message has all of them.
-    """
-    if failed:
-        raise AirflowFailException("\n".join(failed))
 
 
 def in_batches(arguments: list[dict[str, Any]], count: int) -> list[list[dict[str, Any]]]:

@@ -13,11 +13,26 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowFailException
 from pydantic.fields import FieldInfo
 
-from streamvault.airflow.environment import flag
 from streamvault.common.options import Options, command_line, variable_of
-from streamvault.scopes.entries import entry_fields
+from streamvault.scopes.entries import entry_fields, parse_flag
 
 _LOGIN = re.compile("https?://[^/]*@")
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return the value of an operator's argument.
+
+    Args:
+        name: the argument's name.
+        value: as for `parse_flag`.
+
+    Raises:
+        AirflowFailException: it is not a boolean.
+    """
+    try:
+        return parse_flag(value)
+    except ValueError as error:
+        raise AirflowFailException(f"{name}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,11 @@ def reports_in(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each["result"] for each in report["outcomes"] if each["result"]] if "outcomes" in report else [report]
 
 
+def figures_of(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a report says of what was written: of a rotation, its export does."""
+    return {**report, **(report.get("export") or {})}
+
+
 @contextmanager
 def raising_for_airflow() -> Iterator[None]:
     """Convert a `Problem` to the exception that makes Airflow retry the task, or fail it at once.
@@ -187,7 +192,7 @@ def lineage_of(
     }
     outputs: dict[tuple[str, str], Any] = {}
     for report in reports:
-        figures = {**report, **(report.get("export") or {})}
+        figures = figures_of(report)
         if report.get(written):
             name = dataset_name(report[written])
             facet = statistics.OutputStatisticsOutputDatasetFacet(

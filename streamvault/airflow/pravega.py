@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.environment import flag
+from streamvault.airflow.options import flag
 from streamvault.common.errors import Problem
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from streamvault.airflow import application
-from streamvault.airflow.environment import changed
 from streamvault.common.errors import Problem
-from streamvault.common.processes import python_command, safe_environment
+from streamvault.common.processes import changed_variables, python_command, safe_environment
 from streamvault.common.waiting import pauses
 from streamvault.runner.java import java_home
 from streamvault.runner.runner import Master
@@ -159,7 +158,7 @@ class StreamvaultSubmitHook(SparkSubmitHook):
 
     def _environment(self) -> dict[str, str]:
         variables = safe_environment(
-            changed({name: value for name, value in os.environ.items() if value}, self._variables)
+            changed_variables({name: value for name, value in os.environ.items() if value}, self._variables)
         )
         # spark-submit is installed beside the interpreter, whose folder may not be on the path
         variables["PATH"] = os.pathsep.join([variables.get("PATH", os.defpath), str(Path(sys.executable).parent)])

@@ -164,15 +164,14 @@ def load_command(name: str) -> Any:
 
         module = import_module(f"streamvault.cli.{MODULES.get(function, function)}")
     sub = typer.Typer(name=name, add_completion=False, **SETTINGS)
-    if hasattr(module, "SUBCOMMANDS"):
+    several = getattr(module, "SUBCOMMANDS", None)
+    if several is not None:
         sub.callback(help=COMMANDS[name])(lambda: None)
-        for one, function in module.SUBCOMMANDS.items():
-            sub.command(one, cls=PlainCommand, epilog=EPILOG)(as_command(function))
-    else:
-        sub.command(name, cls=PlainCommand, epilog=EPILOG)(as_command(getattr(module, function)))
+    for one, run in (several or {name: getattr(module, function)}).items():
+        sub.command(one, cls=PlainCommand, epilog=EPILOG)(as_command(run))
     command = typer.main.get_command(sub)
     command.name = name
-    if not hasattr(module, "SUBCOMMANDS"):
+    if several is None:
         take_pairs(getattr(module, function), command)
     return command
 

@@ -16,7 +16,6 @@ from streamvault.exporter.reports import (
     ExportReport,
     PlanOptions,
     PlanReport,
-    VerbForecast,
 )
 
 
@@ -131,7 +130,17 @@ def _show_plan(results: Results, report: PlanReport) -> None:
     results.line("")
     results.table(
         {"VERB": False, "USD": True, "HOURS": True, "LIMIT": False, "CORE HOURS": True, "PREFIXES": True},
-        [_times(one) for one in report.work],
+        [
+            (
+                one.verb,
+                usd_text(one.usd),
+                f"{one.hours:,.2f}",
+                one.limit,
+                f"{one.processor_hours:,.2f}",
+                f"{one.prefixes:,}",
+            )
+            for one in report.work
+        ],
     )
     results.line(f"with {count_text(report.cores, 'core')} and {report.network:g} Gbit/s")
     results.line("")
@@ -150,14 +159,3 @@ def _show_plan(results: Results, report: PlanReport) -> None:
     )
     results.line(f"USD, prices of {report.prices_date}:")
     results.line(report.prices)
-
-
-def _times(one: VerbForecast) -> tuple[str, ...]:
-    return (
-        one.verb,
-        usd_text(one.usd),
-        f"{one.hours:,.2f}",
-        one.limit,
-        f"{one.processor_hours:,.2f}",
-        f"{one.prefixes:,}",
-    )

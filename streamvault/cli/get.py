@@ -7,8 +7,7 @@ import json
 import math
 from collections.abc import Iterator
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from streamvault.cli.options import ArchiveArgument, argument, option
 from streamvault.cli.running import Command
@@ -45,20 +44,12 @@ ROWS_AT_ONCE = 1024
 """Number of events converted to text at a time."""
 
 
-class Format(StrEnum):
-    """How events are written."""
-
-    RAW = "raw"
-    JSONL = "jsonl"
-    HEX = "hex"
-
-
 def cat(
     archive: ArchiveArgument,
     options: CatOptions,
     *,
     form: Annotated[
-        Format,
+        Literal["raw", "jsonl", "hex"],
         option(
             "--format",
             "raw: unchanged payloads without separators; only on a terminal, control characters are escaped. "
@@ -66,7 +57,7 @@ def cat(
             "as 'text' if it is UTF-8, else as 'base64'. hex: a line of hexadecimal digits for each payload.",
             environment=False,
         ),
-    ] = Format.RAW,
+    ] = "raw",
     command: Command,
 ) -> None:
     """Write an archive's events to standard output.
@@ -77,7 +68,7 @@ def cat(
     from streamvault.lake.read import read_archive
 
     as_json = command.as_json
-    is_raw = form is not Format.JSONL and not as_json
+    is_raw = form != "jsonl" and not as_json
     if is_raw and options.decode:
         raise Usage("--decode requires --format jsonl or --json", todo="Add one of them.")
     given = ReadOptions(**options.keywords(), columns=["payload"] if is_raw else [*_OWN, "payload"])
@@ -167,4 +158,4 @@ def _hex(batch: pa.RecordBatch) -> bytes:
     return b"".join(payload.hex().encode() + b"\n" for payload in batch.column(0).to_pylist())
 
 
-_WRITERS = {Format.RAW: _raw, Format.HEX: _hex, Format.JSONL: _as_lines}
+_WRITERS = {"raw": _raw, "hex": _hex, "jsonl": _as_lines}

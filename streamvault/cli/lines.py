@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamvault.cli.output import Results
-from streamvault.common.errors import Problem
 from streamvault.common.report import CarriedGroup, Cost, TimedReport
 from streamvault.common.units import bytes_text, count_text, seconds_text, size_text
 from streamvault.scopes.reports import ScopeReport, StreamOutcome
@@ -208,8 +207,7 @@ def show_scope(results: Results, report: ScopeReport[Any], show: Callable[[Resul
 
 def _outcome(outcome: StreamOutcome[Any], show: Callable[[Results, Any], None]) -> str:
     if outcome.failure is not None:
-        why = Problem(outcome.failure.what, where=outcome.failure.where, todo=outcome.failure.todo)
-        return f"FAILED (exit code {outcome.exit_code}): {why}"
+        return f"FAILED (exit code {outcome.exit_code}): {outcome.failure}"
     if outcome.result is None:
         return "deleted meanwhile"
     lines = _Lines()

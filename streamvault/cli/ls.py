@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated
 
+from streamvault.cli.lines import print_table
 from streamvault.cli.options import ArchiveArgument, RootArgument, option
 from streamvault.cli.output import Results
 from streamvault.cli.running import Command
 from streamvault.common.units import bytes_text, events_text, exact_moment_text, seconds_moment_text
-from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary, Timeline
+from streamvault.manifests.verbs.reports import ArchiveList, ArchiveSummary, Timeline, TimelineEntry
 
 
 def ls(root: RootArgument, *, command: Command) -> None:
@@ -18,9 +19,7 @@ def ls(root: RootArgument, *, command: Command) -> None:
     from streamvault.manifests.verbs.show import list_archives
 
     archives = command.run(list_archives, root, progress=command.progress)
-    for archive in archives:
-        if archive.problem:
-            command.progress.warn(f"{archive.archive}: {archive.problem}")
+    command.progress.warn_all(f"{one.archive}: {one.problem}" for one in archives if one.problem)
     document = ArchiveList(
         archives=tuple(one for one in archives if not one.table),
         archive_tables=tuple(one for one in archives if one.table),
@@ -91,41 +90,22 @@ def _show_generations(results: Results, timeline: Timeline, *, wide: bool = Fals
         results.line(f"generations up to {timeline.expired_up_to} have expired, according to {timeline.decision}")
     if timeline.being_deleted:
         results.line(f"the archive is being deleted, according to {timeline.decision}")
-    columns = {
-        "GENERATION": True,
-        "TAKEN": False,
-        "EVENTS": True,
-        "BYTES": True,
-        "LAYOUT": False,
-        "READ BACK": False,
-        "HOLDS": False,
-        "READER GROUPS": False,
-        "FROM": False,
-        "TO": False,
+    columns: dict[str, Callable[[TimelineEntry], str]] = {
+        "GENERATION": lambda one: (
+            str(one.generation) if one.first == one.generation else f"{one.first} to {one.generation}"
+        ),
+        "TAKEN": lambda one: exact_moment_text(one.created),  # --at with a rounded time would choose the one before
+        "EVENTS": lambda one: events_text(one.events, one.bytes) or "-",
+        "BYTES": lambda one: bytes_text(one.bytes),
+        "LAYOUT": lambda one: one.layout,
+        "READ BACK": lambda one: seconds_moment_text(one.checked_at) or "no",
+        "HOLDS": lambda one: ", ".join(one.holds),
     }
-    rows = [
-        (
-            str(entry.generation) if entry.first == entry.generation else f"{entry.first} to {entry.generation}",
-            exact_moment_text(entry.created),  # --at with a rounded time would choose the generation before
-            events_text(entry.events, entry.bytes) or "-",
-            bytes_text(entry.bytes),
-            entry.layout,
-            seconds_moment_text(entry.checked_at) or "no",
-            ", ".join(entry.holds),
-            "-" if entry.group_names is None else ", ".join(entry.group_names) or "none",
-            _short(entry.from_cut),
-            _short(entry.to_cut),
-        )
-        for entry in timeline.entries
-    ]
-    hidden = set() if wide else {"FROM", "TO"}
-    hidden |= set() if any(entry.holds for entry in timeline.entries) else {"HOLDS"}
-    hidden |= {"READER GROUPS"} if all(entry.group_names is None for entry in timeline.entries) else set()
-    shown = [index for index, name in enumerate(columns) if name not in hidden]
-    results.table(
-        {name: number for name, number in columns.items() if name not in hidden},
-        [tuple(row[index] for index in shown) for row in rows],
-    )
+    if any(entry.group_names is not None for entry in timeline.entries):
+        columns["READER GROUPS"] = lambda one: "-" if one.group_names is None else ", ".join(one.group_names) or "none"
+    if wide:
+        columns |= {"FROM": lambda one: _short(one.from_cut), "TO": lambda one: _short(one.to_cut)}
+    print_table(results, columns, timeline.entries, {"GENERATION", "EVENTS", "BYTES"})
 
 
 def _short(cut: Mapping[str, int]) -> str:

@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -28,7 +28,6 @@ from streamvault.cli.output import (
     OutputClosed,
     Results,
     configure_logs,
-    plain,
     print_stderr,
 )
 from streamvault.cli.progress import LINE_SECONDS, LineProgress, watching
@@ -63,34 +62,14 @@ EXIT_CODES = {
 """Meaning of each exit code."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandError:
-    """Error that ended a command, as shown to the user.
+class Interrupted(Problem):
+    """A command stopped by Ctrl-C or SIGTERM."""
 
-    Attributes:
-        what: what happened.
-        where: the object concerned, or empty.
-        todo: the next step, or empty.
-        exit_code: exit code of the process.
-        retriable: whether the same command may succeed later without the user changing anything.
-    """
-
-    what: str
-    where: str
-    todo: str
-    exit_code: int
-    retriable: bool
-
-    def __str__(self) -> str:
-        """Return the line for standard error, without the program's name."""
-        return plain(str(Problem(self.what, where=self.where, todo=self.todo)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object that ``--json`` prints instead of a report."""
-        return {"error": asdict(self)}
+    exit_code = INTERRUPTED
+    retriable = True
 
 
-def command_error(error: BaseException, *, resumable: bool) -> CommandError:
+def command_error(error: BaseException, *, resumable: bool) -> Problem:
     """Convert an exception to the error shown to the user.
 
     Args:
@@ -98,16 +77,19 @@ def command_error(error: BaseException, *, resumable: bool) -> CommandError:
         resumable: whether the same command would resume the work.
     """
     if isinstance(error, Problem):
-        return CommandError(error.what, error.where, error.todo, error.exit_code, error.retriable)
+        return error
     if short := _shortage(error):
-        return command_error(short, resumable=resumable)
+        return short
     if _is_of_interrupt(error):
-        what = "interrupted; run the same command again to resume" if resumable else "interrupted"
-        return CommandError(what, "", "", INTERRUPTED, retriable=True)
-    message = without_logins(" ".join(str(error).split()))
+        return Interrupted("interrupted; run the same command again to resume" if resumable else "interrupted")
+    message = " ".join(str(error).split())
     what = f"internal error: {type(error).__name__}" + (f": {message}" if message else "")
-    todo = "Run again with --log-level debug for the traceback."
-    return CommandError(what, "", todo, Failed.exit_code, Failed.retriable)
+    return Failed(what, todo="Run again with --log-level debug for the traceback.")
+
+
+def error_document(error: Problem) -> dict[str, Any]:
+    """Return the object that ``--json`` prints instead of a report."""
+    return {"error": {name: getattr(error, name) for name in ("what", "where", "todo", "exit_code", "retriable")}}
 
 
 def _shortage(error: BaseException | None) -> ShortOf | None:
@@ -137,12 +119,11 @@ _PLAINLY = {
 """What typer says of a value, and what the user reads."""
 
 
-def usage_error(message: str, command: str) -> CommandError:
+def usage_error(message: str, command: str) -> Usage:
     """Return the error for an invalid command line."""
     for said, plainly in _PLAINLY.items():
         message = message.replace(said, plainly)
-    message = without_logins(" ".join(message.split()).rstrip("."))
-    return CommandError(message, "", f"See {command} --help.", Usage.exit_code, Usage.retriable)
+    return Usage(" ".join(message.split()).rstrip("."), todo=f"See {command} --help.")
 
 
 GRACE_SECONDS = 0.7
@@ -376,13 +357,13 @@ class Command:
             show(self.results)
 
 
-def finish(results: Results, end: CommandError, *, as_json: bool) -> int:
+def finish(results: Results, end: Problem, *, as_json: bool) -> int:
     """Print why the command ended, and return its exit code."""
     print_stderr(f"streamvault: {end}")
     if as_json:
         try:
             with suppress(OutputClosed):
-                results.json(end.to_json())
+                results.json(error_document(end))
         except Failed as error:
             if str(error) != str(end):
                 print_stderr(f"streamvault: {error}")

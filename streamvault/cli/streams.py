@@ -14,9 +14,7 @@ def streams(store: StoreArgument, *, command: Command) -> None:
     from streamvault.manager.manager import list_streams
 
     found = tuple(command.run(list_streams, store))
-    for one in found:
-        if one.problem:
-            command.progress.warn(f"{one.stream}: {one.problem}")
+    command.progress.warn_all(f"{one.stream}: {one.problem}" for one in found if one.problem)
     command.write(StreamListing(streams=found).to_json(), lambda results: _show(results, store, found))
 
 

@@ -46,7 +46,6 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     PlainValidator,
-    PrivateAttr,
     ValidationError,
     model_validator,
 )
@@ -194,8 +193,6 @@ class Options(BaseModel):
     # strict: a verb uses its arguments as they are, so "false" must not pass as False
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=False, strict=True)
 
-    _is_of_scope: bool = PrivateAttr(default=False)
-
     @model_validator(mode="wrap")
     @classmethod
     def _raise_usage(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
@@ -260,17 +257,6 @@ class Options(BaseModel):
         if form.metavar in {"ROOT", "FILE", "CUT"} and form.parse is None and not form.pair:
             more.append(os.PathLike[str])
         return with_types(declared.annotation, *more)
-
-    @property
-    def is_of_scope(self) -> bool:
-        """Whether they were given for a scope, some of whose streams may lack what an option asks for."""
-        return self._is_of_scope
-
-    def of_scope(self) -> Self:
-        """Return the same options for a stream of a scope."""
-        options = self.model_copy()
-        options._is_of_scope = True  # noqa: SLF001  (its own class's)
-        return options
 
     def keywords(self) -> dict[str, Any]:
         """Return the options as keyword arguments."""

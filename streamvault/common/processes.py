@@ -1,4 +1,4 @@
-"""Child processes, the memory that a process gives back, and the modes of the files and folders that it makes.
+"""Child processes, environment variables, the memory that a process gives back, and the modes of what it makes.
 
 A child Python imports nothing from the folder it is started in. Without ``PYTHONSAFEPATH`` Python puts that folder
 first on the path for modules: a file ``zstandard.py`` in a shared folder would run with the secrets of whoever works
@@ -16,8 +16,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,26 @@ def give_back_large_buffers() -> None:
         mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(_M_ARENA_MAX, HEAPS)
+
+
+def changed_variables(before: Mapping[str, str], variables: Mapping[str, str | None]) -> dict[str, str]:
+    """Return environment variables with some of them set; None unsets one."""
+    after: dict[str, str | None] = {**before, **variables}
+    return {name: value for name, value in after.items() if value is not None}
+
+
+@contextmanager
+def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables of this process within a ``with`` block; None unsets one. Not thread-safe."""
+    before = dict(os.environ)
+    after = changed_variables(before, variables)
+    try:
+        os.environ.clear()
+        os.environ.update(after)
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 SAFE = "PYTHONSAFEPATH"

@@ -29,7 +29,7 @@ import boto3
 
 from streamvault.common.errors import Conflict, Failed
 from streamvault.common.options import verb
-from streamvault.common.processes import make_folders, python_command, start_python
+from streamvault.common.processes import environment, make_folders, python_command, start_python
 from streamvault.common.progress import Progress
 from streamvault.common.units import bytes_text, count_text
 from streamvault.demo.report import DemoOptions, DemoReport, Proof
@@ -95,10 +95,10 @@ def serve() -> None:
     sys.stdin.read()
 
 
-@contextmanager
-def environment(endpoint: str) -> Iterator[None]:
-    """Direct all S3 clients of this process and its children to ``endpoint``; undone at the end."""
-    settings = {
+def s3_settings(endpoint: str) -> dict[str, str | None]:
+    """Return the environment variables that direct all S3 clients to ``endpoint``, see `environment`."""
+    return {
+        **dict.fromkeys(_FOREIGN),
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "demo",
         "AWS_SECRET_ACCESS_KEY": "demo",
@@ -109,15 +109,6 @@ def environment(endpoint: str) -> Iterator[None]:
         "NO_PROXY": HOST,
         "no_proxy": HOST,
     }
-    before = dict(os.environ)
-    for name in _FOREIGN:
-        os.environ.pop(name, None)
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 LARGE = 1024 * 1024
@@ -276,7 +267,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
     with ExitStack() as cleanup:
         folder = _folder(options.keep, cleanup)
         endpoint = cleanup.enter_context(s3_server())
-        cleanup.enter_context(environment(endpoint))
+        cleanup.enter_context(environment(s3_settings(endpoint)))
         # shared by all commands, so that Spark starts only once
         cleanup.enter_context(open_runner(options.master, [export_range, fill_segment, verify_range]))
         tour = _Tour(folder, endpoint, options, progress)

@@ -20,7 +20,7 @@ from streamvault.importer.plan import RestorePlan, check_filler, plan_restore, s
 from streamvault.importer.reader_groups import ArchivedGroups, group_warnings
 from streamvault.importer.reports import ImportOptions, ImportReport, Numbers, Offsets, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
-from streamvault.importer.schemas import ArchivedSchemas, schema_warnings
+from streamvault.importer.schemas import ArchivedSchemas
 from streamvault.importer.target import TargetTaken, unfinished_import
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.manifests.archive import Archive, NoSuchArchive
@@ -34,6 +34,7 @@ from streamvault.manifests.verbs.reports import damage_reports
 from streamvault.manifests.verbs.warm import NeededPart, touch
 from streamvault.objectstore.store import InArchiveClass
 from streamvault.runner.opening import open_runner
+from streamvault.sources.schemas import needless_group
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.cuts import parse_cut
 from streamvault.streamstore.framing import filler_text
@@ -320,7 +321,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
         schemas = ArchivedSchemas.of(selection.source, options)
         gaps = selection.gaps(plan)
         warnings = [*warnings_of(planned, gaps, at), *_resumed_warning(source, begun)]
-        warnings += schema_warnings(options, schemas)
+        warnings += needless_group(options.schemas, options.schema_group)
         progress.warn_all(warnings)
         report = replace(_report(stream, planned, at), gaps=gaps, warnings=tuple(warnings))
         report = schemas.reported(report) if schemas else report

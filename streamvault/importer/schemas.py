@@ -17,7 +17,7 @@ from typing import Any
 from streamvault.common.errors import Conflict, Usage
 from streamvault.importer.reports import ImportOptions, ImportReport
 from streamvault.manifests.manifest import SchemaGroup, SchemaVersion
-from streamvault.sources.schemas import FORMATS, RegistryFailed, RegistryGroup, RegistryRejected, needless_group
+from streamvault.sources.schemas import FORMATS, RegistryFailed, RegistryGroup, RegistryRejected
 from streamvault.sources.sources import ArchiveState
 
 _ANY: dict[str, Any] = {"policy": "AllowAny"}
@@ -30,6 +30,10 @@ _OTHER_GROUP = "Name a group that does not exist (--schema-group)."
 
 _ANYTHING = {"serializationFormat": {"serializationFormat": "Any"}, "allowMultipleTypes": True}
 """What a group has if the archive does not say what it had."""
+
+
+class NoSchemas(Usage):
+    """An archive whose schemas are to be registered has recorded none."""
 
 
 @dataclass
@@ -56,10 +60,9 @@ class ArchivedSchemas:
     def of(cls, source: ArchiveState, options: ImportOptions) -> ArchivedSchemas | None:
         """Return what is to be registered with a target, if that was asked for; changes nothing.
 
-        Of a scope, some archives may have recorded no schemas: None, too.
-
         Raises:
-            Usage: the URL is not valid, or the archive, which was named, has recorded no schemas.
+            NoSchemas: the archive has recorded no schemas.
+            Usage: the URL is not valid.
             Conflict: they cannot get their ids, or the group has others.
             RegistryFailed: the registry cannot be asked.
         """
@@ -73,11 +76,9 @@ class ArchivedSchemas:
             noted = SchemaGroup.union(groups)
         except ValueError as error:
             raise Conflict("generations of the archive have recorded different schemas", where=str(error)) from None
-        if noted is None and options.is_of_scope:
-            return None
         if noted is None:
             todo = "Omit --schemas; only an export with --schemas records them."
-            raise Usage("the archive has recorded no schemas", where=where, todo=todo)
+            raise NoSchemas("the archive has recorded no schemas", where=where, todo=todo)
         name = options.schema_group or noted.group
         found = cls(RegistryGroup(options.schemas, name), noted.model_copy(update={"group": name}))
         found.check()
@@ -237,13 +238,6 @@ class ArchivedSchemas:
     def _other(self, reason: str) -> Conflict:
         what = f"the registry's group has different schemas: {reason}"
         return Conflict(what, where=self.registry.where, todo=_OTHER_GROUP)
-
-
-def schema_warnings(options: ImportOptions, schemas: ArchivedSchemas | None) -> tuple[str, ...]:
-    """Return a warning if options for schemas have no effect."""
-    if options.schemas is not None and schemas is None:
-        return ("the archive has recorded no schemas, so none are registered",)
-    return needless_group(options.schemas, options.schema_group)
 
 
 def _settings_of(group: SchemaGroup) -> dict[str, Any]:

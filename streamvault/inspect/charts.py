@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
-from typing import Any, Literal
+from typing import Any
 
 import altair as alt
 
@@ -32,7 +32,6 @@ STATES = {
 }
 """What a bar says of a generation, the most important first, and its colour."""
 
-SCHEME: Literal["inferno"] = "inferno"
 HEIGHT = 340
 TIMES: dict[str, Any] = {
     "x": alt.X(
@@ -101,19 +100,13 @@ def _rates(history: ArchiveHistory) -> Chart:
         notes.append("If the stream scaled between two generations, its epochs share the time between them.")
     keys = {one.segment: one.keys for one in history.segments}
     rows = [_row(part, keys[part.segment]) for part in history.drawn.parts]
-    rate = alt.Color(
-        "rate:Q",
-        title="bytes/s",
-        scale=alt.Scale(scheme=SCHEME, type="sqrt", zero=True),
-        legend=alt.Legend(labelExpr=SIZES),
-    )
     chart = (
         alt.Chart(alt.NamedData("rows"))
         .mark_rect(**RECT)
         .encode(
             **TIMES,
             **KEY_SPACE,
-            color=rate,
+            color=_shade("rate", "bytes/s"),
             tooltip=_tooltip(
                 "segment", "keys", "generations", "from", "to", "bytes per second", "bytes", "events", "cut"
             ),
@@ -239,12 +232,6 @@ def segments_chart(segments: Sequence[DrawnSegment], what: str) -> Chart:
     next_to = _relatives(drawn) if len(drawn) <= MAX_MARKS // 5 else {}
     largest = max((one.bytes or 0 for one in drawn), default=0)
     rows = [_segment(one, largest, *next_to.get(one.segment, ("", ""))) for one in drawn]
-    shade = alt.Color(
-        "size:Q",
-        title="bytes",
-        scale=alt.Scale(scheme=SCHEME, type="sqrt", zero=True),
-        legend=alt.Legend(labelExpr=SIZES),
-    )
     ticks = alt.Axis(values=list(range(first, last + 1, ceil((last - first) / MAX_EPOCHS))), format="d")
     base = alt.Chart(alt.NamedData("rows")).encode(
         x=alt.X("first:Q", title="epoch", axis=ticks, scale=alt.Scale(zero=False, nice=False)),
@@ -254,7 +241,7 @@ def segments_chart(segments: Sequence[DrawnSegment], what: str) -> Chart:
     chart: Any = base.mark_rect(**RECT).encode(
         x2="last",
         y2=KEY_SPACE["y2"],
-        color=shade,
+        color=_shade("size", "bytes"),
         tooltip=_tooltip("segment", "keys", "epochs", "state", "bytes", "events", *kin),
     )
     if len(drawn) <= MAX_NAMES:
@@ -305,6 +292,11 @@ def _relatives(segments: Sequence[DrawnSegment]) -> dict[SegmentId, tuple[str, s
     return {
         one.segment: (of(one, ends.get(one.first - 1, ())), of(one, begins.get(one.last + 1, ()))) for one in segments
     }
+
+
+def _shade(field: str, title: str) -> alt.Color:
+    scale = alt.Scale(scheme="inferno", type="sqrt", zero=True)
+    return alt.Color(f"{field}:Q", title=title, scale=scale, legend=alt.Legend(labelExpr=SIZES))
 
 
 def _tooltip(*names: str) -> list[Any]:

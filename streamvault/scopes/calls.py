@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import Options, PublicVerb, ScopeKind
@@ -217,6 +218,25 @@ def members_of(pattern: ScopePattern, kind: ScopeKind, target: ScopePattern | No
     return StreamMembers(pattern, kind, target)
 
 
+@dataclass(frozen=True)
+class StreamCall:
+    """The call for one stream.
+
+    Attributes:
+        uri: URI of the stream or the archive.
+        arguments: the verb's arguments.
+        options: its options.
+        is_named: whether the user named the stream itself, rather than a scope or a pattern.
+        has: returns whether the stream is still there.
+    """
+
+    uri: str
+    arguments: Sequence[str]
+    options: Options
+    is_named: bool
+    has: Callable[[], bool]
+
+
 class ScopeCalls:
     """The calls for a scope or a pattern, or the one for a stream or an archive. As text, it is what the user gave.
 
@@ -232,7 +252,7 @@ class ScopeCalls:
     def __init__(self, verb: PublicVerb, arguments: Sequence[str], options: Options) -> None:
         self._names, self._given = verb.argument_names, arguments
         self._patterns = _patterns(verb, arguments)
-        self._options = options.of_scope() if self._patterns else options
+        self._options = options
         (name, kind), *others = verb.options_class.scoped.items()
         target = next((self._patterns.get(other) for other, its in others if its == "target"), None)
         scope, _, stream = arguments[verb.argument_names.index(name)].rpartition("/")
@@ -259,25 +279,22 @@ class ScopeCalls:
             self._members.check_any(listing)
         return listing
 
-    def given(self) -> Iterator[tuple[Sequence[str], Options]]:
-        """Yield arguments and options as the user gave them: scopes and patterns rather than their streams."""
+    def given(self) -> Iterator[StreamCall]:
+        """Yield the call as the user gave it: for scopes and patterns rather than for their streams."""
         yield self.call(self._pattern.pattern)
-
-    def has(self, name: str) -> bool:
-        """Return whether a stream is still there; of one that was named, True: that it is gone is a failure."""
-        return self._pattern.is_name or self._members.has(name)
 
     def uri(self, name: str) -> str:
         """Return the URI of the stream or the archive."""
         return self._pattern.member(name)
 
-    def call(self, name: str) -> tuple[Sequence[str], Options]:
-        """Return the verb's arguments and options for a stream."""
+    def call(self, name: str) -> StreamCall:
+        """Return the call for a stream."""
         arguments = [
             self._patterns[argument].member(name) if argument in self._patterns else given
             for argument, given in zip(self._names, self._given, strict=True)
         ]
-        return arguments, self._options
+        is_named, has = self._pattern.is_name, partial(self._members.has, name)
+        return StreamCall(self.uri(name), arguments, self._options, is_named, has)
 
 
 def _patterns(verb: PublicVerb, arguments: Sequence[str]) -> Mapping[str, ScopePattern]:

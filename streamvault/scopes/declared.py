@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, create_model
 
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import Options, PublicVerb, command_line
-from streamvault.scopes.calls import ScopeCalls, ScopeListing
+from streamvault.scopes.calls import ScopeCalls, ScopeListing, StreamCall
 from streamvault.scopes.entries import (
     DeclaredList,
     ListEntry,
@@ -63,21 +63,12 @@ class DeclaredCalls:
             whole.key_value_tables += found.key_value_tables
         return whole
 
-    def given(self) -> Iterator[tuple[Sequence[str], Options]]:
+    def given(self) -> Iterator[StreamCall]:
         """See `ScopeCalls.given`."""
         for calls, _ in self._calls:
             yield from calls.given()
 
-    def has(self, name: str) -> bool:
-        """See `ScopeCalls.has`."""
-        calls, own = self._homes[name]
-        return calls.has(own)
-
-    def uri(self, name: str) -> str:
-        """See `ScopeCalls.uri`."""
-        return name
-
-    def call(self, name: str) -> tuple[Sequence[str], Options]:
+    def call(self, name: str) -> StreamCall:
         """See `ScopeCalls.call`."""
         calls, own = self._homes[name]
         return calls.call(own)

@@ -281,10 +281,10 @@ def declared_parts(file: str) -> list[WatchedStreams]:
     """
     verb, calls = _calls(file)
     found: dict[tuple[str, str, bool, bool], list[ScopePattern]] = {}
-    for arguments, options in calls.given():
-        given = dict(zip(verb.argument_names, map(str, arguments), strict=True))
+    for call in calls.given():
+        given = dict(zip(verb.argument_names, map(str, call.arguments), strict=True))
         there = [(given["stream"], given.get("root", ""), "source" in given)]
-        there += [(str(queue), "", False)] if (queue := getattr(options, "queue", None)) else []
+        there += [(str(queue), "", False)] if (queue := getattr(call.options, "queue", None)) else []
         for uri, root, is_target in there:
             pattern = ScopePattern.parse(uri)
             found.setdefault((pattern.scope, root, is_target, pattern.is_name), []).append(pattern)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from streamvault.common.errors import Failed
+from streamvault.common.errors import Failed, Problem
 from streamvault.common.report import TimedReport
 
 R = TypeVar("R")
@@ -27,6 +27,9 @@ class StreamFailure:
     where: str = ""
     todo: str = ""
     retriable: bool = False
+
+    def __str__(self) -> str:
+        return str(Problem(self.what, where=self.where, todo=self.todo))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,18 +8,19 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from streamvault.common.errors import Damaged, Failed, Problem, without_logins
+from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.common.options import Options, PublicVerb
 from streamvault.common.processes import give_back_large_buffers
 from streamvault.common.progress import ForwardedProgress, Progress
 from streamvault.common.waiting import JointRun
+from streamvault.importer.schemas import NoSchemas
 from streamvault.runner.opening import sharing_runner
-from streamvault.scopes.calls import ScopeCalls, ScopeListing
+from streamvault.scopes.calls import ScopeCalls, ScopeListing, StreamCall
 from streamvault.scopes.declared import DeclaredCalls
 from streamvault.scopes.reports import ScopeReport, StreamFailure, StreamOutcome
 from streamvault.streamstore.errors import GoneBefore
@@ -33,6 +34,14 @@ LOOK_SECONDS = 10.0
 
 WIND_UP_SECONDS = 30.0
 """How long an interrupted verb waits for the streams that it works on; what it leaves is as after a kill."""
+
+LACKING: Mapping[type[Problem], tuple[str, Mapping[str, Any]]] = {
+    NoSchemas: (
+        "the archive has recorded no schemas, so none are registered",
+        {"schemas": None, "schema_group": None},
+    )
+}
+"""Problems of one stream of a scope that are no failure → a warning, and what to change in the options."""
 
 StreamCalls = ScopeCalls | DeclaredCalls
 
@@ -142,14 +151,12 @@ class _ScopeRun:
         return new
 
     def _start(self, name: str) -> None:
-        arguments, options = self.calls.call(name)
+        call = self.calls.call(name)
         lasting = getattr(self.options, "lasting", None)
         if lasting is not None and self.options.follows:
             left = max(0.001, self.began + lasting - time.monotonic())
-            options = options.model_copy(update={"lasting": left})
-        thread = threading.Thread(
-            target=self._work, args=(name, arguments, options), name=f"stream {name}", daemon=True
-        )
+            call = replace(call, options=call.options.model_copy(update={"lasting": left}))
+        thread = threading.Thread(target=self._work, args=(name, call), name=f"stream {name}", daemon=True)
         self.threads[name] = thread
         thread.start()
 
@@ -160,51 +167,66 @@ class _ScopeRun:
         for thread in self.threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _work(self, name: str, arguments: Sequence[str], options: Options) -> None:
+    def _work(self, name: str, call: StreamCall) -> None:
         try:
             with self.joint.turn():
-                self.ended.put((name, self._run_for(name, arguments, options)))
+                self.ended.put((name, self._run_for(name, call)))
         except BaseException:  # noqa: BLE001  (only the end of the run gets here)
             self.ended.put((name, None))
 
-    def _run_for(self, name: str, arguments: Sequence[str], options: Options) -> StreamOutcome[Any]:
-        stream, began = self.calls.uri(name), time.monotonic()
+    def _run_for(self, name: str, call: StreamCall) -> StreamOutcome[Any]:
+        stream, began = call.uri, time.monotonic()
         part = self.progress.part(name)
         try:
-            report = self.verb.with_options(*arguments, options, _Interruptible(part, self.joint))
+            report = self._call(call, _Interruptible(part, self.joint))
         except Exception as error:  # noqa: BLE001  (it is the failure of this stream alone)
             seconds = round(time.monotonic() - began, 3)
-            if self._is_gone(name, error):
+            if self._is_gone(call, error):
                 return StreamOutcome(stream=stream, status="gone", seconds=seconds)
             if not isinstance(error, Problem):
                 _log.debug("%s: internal error", name, exc_info=True)
-            code = error.exit_code if isinstance(error, Problem) else Failed.exit_code
+                error = Failed(f"internal error: {type(error).__name__}: {' '.join(str(error).split())}")
+            failure = StreamFailure(what=error.what, where=error.where, todo=error.todo, retriable=error.retriable)
             return StreamOutcome(
-                stream=stream, status="failed", exit_code=code, failure=_failure(error), seconds=seconds
+                stream=stream, status="failed", exit_code=error.exit_code, failure=failure, seconds=seconds
             )
         finally:
             part.end()
-        for warning in getattr(report, "warnings", ()):
-            part.warn(warning)
+        part.warn_all(getattr(report, "warnings", ()))
         code, seconds = report.exit_code, round(time.monotonic() - began, 3)
         status: Literal["done", "failed"] = "failed" if code else "done"
         return StreamOutcome(stream=stream, status=status, exit_code=code, result=report, seconds=seconds)
 
-    def _is_gone(self, name: str, error: Exception) -> bool:
-        """Whether the verb failed because the stream was deleted meanwhile; by others, not by the verb itself."""
+    def _call(self, call: StreamCall, progress: Progress) -> Any:
+        """Call the verb for a stream; if that lacks what the options ask for of all streams, see `LACKING`."""
+        try:
+            return self.verb.with_options(*call.arguments, call.options, progress)
+        except tuple(LACKING) as problem:
+            if call.is_named:
+                raise
+            warning, without = LACKING[type(problem)]
+        progress.warn(warning)
+        report = self.verb.with_options(*call.arguments, call.options.model_copy(update=without), progress)
+        return replace(report, warnings=(warning, *report.warnings))
+
+    def _is_gone(self, call: StreamCall, error: Exception) -> bool:
+        """Whether the verb failed because the stream was deleted meanwhile; by others, not by the verb itself.
+
+        That a stream is gone which was named is a failure.
+        """
         if self.verb.options_class.deletes:
             return isinstance(error, GoneBefore)
         if isinstance(error, Damaged) or not isinstance(error, Problem):
             return False
         try:
-            return not self.calls.has(name)
+            return not (call.is_named or call.has())
         except Problem:
             return False
 
     def _tell(self, name: str, outcome: StreamOutcome[Any], how_many: str) -> None:
         text: str = "deleted meanwhile" if outcome.status == "gone" else outcome.status
-        if (failure := outcome.failure) is not None:
-            text = f"failed: {Problem(failure.what, where=failure.where, todo=failure.todo)}"
+        if outcome.failure is not None:
+            text = f"failed: {outcome.failure}"
         self.progress.note(f"{name}: {text} ({how_many})")
 
 
@@ -231,10 +253,3 @@ def _give_back() -> None:
     # a verb that uses it has imported it, or another stream's thread is just importing it
     if (pool := getattr(sys.modules.get("pyarrow"), "default_memory_pool", None)) is not None:
         pool().release_unused()
-
-
-def _failure(error: Exception) -> StreamFailure:
-    if isinstance(error, Problem):
-        return StreamFailure(what=error.what, where=error.where, todo=error.todo, retriable=error.retriable)
-    text = without_logins(" ".join(str(error).split()))
-    return StreamFailure(what=f"internal error: {type(error).__name__}: {text}", retriable=Failed.retriable)

@@ -16,10 +16,9 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 from airflow.sdk.execution_time.context import InletEventsAccessor
 
 from streamvault.airflow.aws import aws_environment, is_on_s3
-from streamvault.airflow.environment import flag
 from streamvault.airflow.links import ArchivePageLink, SparkLink
-from streamvault.airflow.options import OptionArgument, described, forwarding_init, option_arguments
-from streamvault.airflow.outcome import lineage_of, report_of, reports_in
+from streamvault.airflow.options import OptionArgument, described, flag, forwarding_init, option_arguments
+from streamvault.airflow.outcome import figures_of, lineage_of, report_of, reports_in
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.submit import StreamvaultSubmitHook
 from streamvault.common.options import Options
@@ -305,7 +304,7 @@ class CommandOperator(SparkSubmitOperator):
                 elif isinstance(outlet, Asset) and outlet.uri == each[self.written]:
                     context["outlet_events"][outlet].extra.update(extra := self._event_extra(each))
                     # a rotation that has only let others expire says when the one before it was made
-                    is_new = is_retry or not {**each, **(each.get("export") or {})}.get("unchanged")
+                    is_new = is_retry or not figures_of(each).get("unchanged")
                     if self.partitioned and is_new and extra.get("created"):
                         # without fractions, as Airflow's mappers of partitions read it
                         context["outlet_events"][outlet].add_partitions(extra["created"][:19])
@@ -347,7 +346,7 @@ class CommandOperator(SparkSubmitOperator):
             self.log.warning("the page of %s was not written to %s: %s", place, self.report_file, error)
 
     def _event_extra(self, report: Mapping[str, Any]) -> dict[str, Any]:
-        moved = {**report, **(report.get("export") or {})}
+        moved = figures_of(report)
         return {name: moved[name] for name in self.asset_event_fields if name in moved}
 
 

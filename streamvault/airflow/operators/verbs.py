@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from streamvault.airflow.environment import flag
 from streamvault.airflow.operators.command import CommandOperator
 from streamvault.airflow.operators.warm import WarmArchiveOperator, until_readable
+from streamvault.airflow.options import flag
 from streamvault.airflow.outcome import found_in, reports_in
 from streamvault.airflow.pravega import PravegaHook, own_target_login
 from streamvault.common.options import Options

@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import BaseOperator
 
 from streamvault.airflow.aws import is_on_s3
-from streamvault.airflow.environment import flag
+from streamvault.airflow.options import flag
 from streamvault.airflow.outcome import found_in
 from streamvault.manifests.options import POLL_SECONDS
 

@@ -231,3 +231,14 @@ def test_archives_of_a_scope_without_schemas_are_restored(scopes: Scopes) -> Non
     assert code == 0
     warned = [bool(each["result"]["warnings"]) for each in report["outcomes"]]
     assert warned == [False, True], report
+
+
+def test_an_archive_that_a_file_names_must_have_schemas(scopes: Scopes, tmp_path: Path) -> None:
+    archive = export_stream(scopes.uri("shop/b"), scopes.root, master="inline").archive
+    declared = tmp_path / "declared.toml"
+    entry = f'[[streams]]\narchive = "{archive}"\nstream = "{scopes.uri("new/b")}"\n'
+    declared.write_text(f'schemas = "http://127.0.0.1:9"\n{entry}')
+    code, report = scopes.run("import", "--config", str(declared))
+    (outcome,) = report["outcomes"]
+    assert (code, outcome["exit_code"]) == (2, 2)
+    assert outcome["failure"]["what"] == "the archive has recorded no schemas"

@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from streamvault.airflow.outcome import raising_for_airflow, report_of
 from streamvault.airflow.submit import Outcome
-from streamvault.cli.running import command_error
+from streamvault.cli.running import error_document
 from streamvault.common.errors import Conflict, Overtaken, Problem
 from streamvault.manifests.archive import NoSuchArchive
 from streamvault.objectstore.store import AccessDenied, NoSuchBucket
@@ -59,7 +59,7 @@ def test_exit_code_decides_whether_airflow_retries(code: int, again: bool) -> No
     ids=lambda value: type(value).__name__ if isinstance(value, Problem) else "",
 )
 def test_kind_of_problem_decides_whether_airflow_retries(problem: Problem, again: bool) -> None:
-    document = command_error(problem, resumable=True).to_json()
+    document = error_document(problem)
     with pytest.raises(AirflowException, match=problem.what) as said_by_a_command:
         report_of(Outcome(problem.exit_code, document))
     with pytest.raises(AirflowException, match=problem.what) as said_in_a_task, raising_for_airflow():

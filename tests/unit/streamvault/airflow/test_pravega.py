@@ -13,9 +13,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from streamvault.airflow.aws import aws_environment, root_address, s3_client
-from streamvault.airflow.environment import environment
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.provider import get_provider_info
+from streamvault.common.processes import environment
 from streamvault.objectstore.s3.access import access_from_environment
 from streamvault.objectstore.s3.aws import resolve_access, uses_virtual_host
 from streamvault.streamstore.pravega.connection import PravegaSettings

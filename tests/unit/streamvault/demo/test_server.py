@@ -8,7 +8,8 @@ import boto3
 import pytest
 
 from streamvault.cli import main
-from streamvault.demo.tour import environment, s3_server
+from streamvault.common.processes import environment
+from streamvault.demo.tour import s3_server, s3_settings
 
 
 def test_environment_leads_to_the_demo_and_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +20,7 @@ def test_environment_leads_to_the_demo_and_is_restored(monkeypatch: pytest.Monke
     before = dict(os.environ)
     with s3_server() as endpoint:
         assert endpoint.startswith("http://127.0.0.1:")
-        with suppress(LookupError), environment(endpoint):
+        with suppress(LookupError), environment(s3_settings(endpoint)):
             assert "AWS_SESSION_TOKEN" not in os.environ
             client = boto3.session.Session().client("s3")
             client.create_bucket(Bucket="a-bucket-of-the-demo")
@@ -30,7 +31,7 @@ def test_environment_leads_to_the_demo_and_is_restored(monkeypatch: pytest.Monke
 
 def test_demo_finds_nothing_of_an_earlier_one() -> None:
     for _ in range(2):
-        with s3_server() as endpoint, environment(endpoint):
+        with s3_server() as endpoint, environment(s3_settings(endpoint)):
             client = boto3.session.Session().client("s3")
             assert client.list_buckets()["Buckets"] == []
             client.create_bucket(Bucket="left-behind")
