@@ -149,7 +149,7 @@ class _Move:
             return 0
         replication = self._replication(Progress())
         replication.look_first()
-        return replication.reach.behind()
+        return replication.target.behind()
 
     def run(self, report: MoveReport, progress: Progress) -> MoveReport:
         """Move the stream, or go on where an earlier run was killed."""
@@ -289,7 +289,7 @@ class _Move:
         replication = self._replication(progress)
         while True:
             look, copied = self._source.look(), self._check_new()
-            head = replication.reach.cut_of(copied, copied.head, look.described)
+            head = replication.target.cut_of(copied, copied.head, look.described)
             if head is None:
                 raise Conflict(
                     "the new stream was scaled and truncated before it was compared, so the old one is kept",

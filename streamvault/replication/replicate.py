@@ -105,7 +105,7 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
             progress.warn_all(warnings)
             ended = None
             with _reporting_promotion(replication):
-                behind = replication.reach.behind()
+                behind = replication.target.behind()
                 if options.follow:
                     rest = options.every or REPLICATE_EVERY
                     ended = repeat_rounds(
@@ -181,7 +181,7 @@ def _lag(replication: Replication, replica: Replica, source: str, stream: str) -
     """Return how far the replica is behind its source."""
     replication.look_first()
     record = None if replication.target.is_new else replica.read()
-    behind = replication.reach.behind()
+    behind = replication.target.behind()
     taken = None if record is None else record.taken_at
     age = None if taken is None else round(max(0.0, (now_utc() - taken).total_seconds()), 3)
     return ReplicateReport(
