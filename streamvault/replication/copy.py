@@ -13,7 +13,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.options import verb
@@ -24,7 +24,7 @@ from streamvault.concat.reports import CopyReport, JoinOptions
 from streamvault.importer.fill import TargetSpan
 from streamvault.importer.plan import Content, RestorePlan, SegmentPlan, scaling_warnings
 from streamvault.importer.reader_groups import group_warnings
-from streamvault.importer.reports import MovedBoundary, renumbered
+from streamvault.importer.reports import FilledStreamReport, MovedBoundary, renumbered
 from streamvault.importer.run import COMPARED_BYTES, RESTORE_TASKS, SEGMENTS_TO_COMPARE, ImportRun, Restored
 from streamvault.importer.target import (
     OTHER_NAME,
@@ -524,19 +524,8 @@ def _copy_ranges(source: StreamSource, target: OpenStream, options: CopyOptions,
         planner = RangePlanner(source, options.ranges, window=options.window)
         tasks = Tasks(options.master, stack, STITCH_TASKS)
         joined = join_parts(planner, target, options.shared_with(JoinOptions), tasks, progress)
-    return CopyReport(
-        source=source.uri,
-        stream=target.uri,
-        resumed=joined.resumed,
-        unchanged=joined.unchanged,
-        bytes=joined.bytes,
-        moved_bytes=joined.moved_bytes,
-        segments=joined.segments,
-        places=joined.places,
-        warnings=joined.warnings,
-        dry_run=joined.dry_run,
-        seconds=joined.seconds,
-    )
+    shared = {one.name: getattr(joined, one.name) for one in fields(FilledStreamReport)}
+    return CopyReport(source=source.uri, places=joined.places, **shared)
 
 
 def _report(source: str, stream: str, planned: Planned, warnings: tuple[str, ...]) -> CopyReport:

@@ -73,12 +73,12 @@ SHRINKING = 0.9
 
 @contextmanager
 def taking_over(replication: Replication) -> Iterator[None]:
-    """As `Replication.begin`; a running replication gives way once its round has ended.
+    """Look at source and replica, and hold the lease; a running replication gives way once its round has ended.
 
     The lease is deleted in the end.
 
     Raises:
-        Problem: as `Replication.begin`.
+        Problem: as `Replication.look_first` and `Replication.hold`.
     """
     replication.look_first()
     try:
@@ -281,7 +281,7 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
             replica.check(record)
         if options.dry_run:
             noted = record.reader_groups if options.reader_groups else None
-            return replace(report, reader_groups=recorded_groups(noted or (), replica.stream.name))
+            return replace(report, reader_groups=recorded_groups(noted, replica.stream.name))
         if replication is not None:
             with taking_over(replication):
                 check_exists(replication)

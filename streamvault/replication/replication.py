@@ -30,7 +30,7 @@ from streamvault.importer.target import (
     TargetBusy,
     TargetTaken,
     Unfinished,
-    check_missing_filler,
+    check_filler,
     has_data,
     look_again,
     reporting_lost_lease,
@@ -78,13 +78,14 @@ class ReplicaTarget:
         first: see `Record.target`; empty before `begin`.
         keep_head: as above.
         is_new: whether there was no target when it was read.
+        deleted: the newest record of the ledger that was read if that is about a target that was deleted, else None.
     """
 
     def __init__(self, source: Source, replica: Replica, options: TargetOptions, *, keep_head: bool) -> None:
         self.source = source
         self.replica = replica
         self.options = options
-        self._deleted: Record | None = None
+        self.deleted: Record | None = None
         self._described: StreamDescription
         self.keep_head = keep_head
         self.id = self.first = ""
@@ -95,11 +96,6 @@ class ReplicaTarget:
         """Whether the replica keeps what the source truncates. An omitted option must not delete the only copy."""
         record = self.replica.record
         return self.keep_head or (record is not None and record.keep_head)
-
-    @property
-    def was_deleted(self) -> bool:
-        """Whether the ledger that was read is about a replica that was deleted."""
-        return self._deleted is not None
 
     def find(self, described: StreamDescription) -> None:
         """As `read`, for the replica of a source that was looked at.
@@ -168,15 +164,15 @@ class ReplicaTarget:
         replica = self.replica
         begun = self.check_free()
         record = replica.read()
-        self.is_new, self._deleted = begun is None, None
+        self.is_new, self.deleted = begun is None, None
         if begun is None:
-            self._deleted, replica.record = record, None
+            self.deleted, replica.record = record, None
             return
         if record is not None and record.is_promoting:
             raise replica.promoting_error()
         described = replica.stream.describe()
         if record is not None and not record.is_about(described):
-            self._deleted, replica.record = record, None
+            self.deleted, replica.record = record, None
         if is_own(described.configuration) and has_data(described) and self.lacks_record:
             raise self.no_ledger_error()
 
@@ -288,13 +284,13 @@ class ReplicaTarget:
                 raise self._gone()
             replica.note(target=first, reading=reading)
             return
-        if self._deleted is None and replica.read(create=True) is not None:
+        if self.deleted is None and replica.read(create=True) is not None:
             raise TargetBusy("another process is updating the replica", where=replica.uri)
         replica.note(self._first_record(self.begins(described), reading))
-        self.is_new, self._deleted = False, None
+        self.is_new, self.deleted = False, None
 
     def _first_record(self, described: StreamDescription, reading: SourcePosition | None) -> Record:
-        former = self._deleted
+        former = self.deleted
         sealing = former is not None and former.work == self.id and former.sealing
         return Record(
             work=self.id,
@@ -500,7 +496,7 @@ class Mirror:
             self.target.check_same(look)
         planned = self.plan(look)
         self._identify(planned, None)
-        check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
+        check_filler(planned.plan, self._options.filler_limit, unfinished)
         if unfinished is not None and not self.target.is_new:
             self.check_reach(look, unfinished)
             with look.reading("replicated"):
@@ -576,7 +572,7 @@ class Mirror:
         self.target.check_stays(unfinished)
         self.prepare(look, unfinished)
         planned = self.plan(look)
-        check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
+        check_filler(planned.plan, self._options.filler_limit, unfinished)
         run, record = self.run(planned), self.replica.record
         # before the target is compared, so that both are the same stream
         before = None if record is None else record.reading
@@ -650,17 +646,6 @@ class Replication(Mirror):
         self.replica.check_promoting()
         return super()._look_first()
 
-    def begin(self) -> StreamDescription:
-        """As `look_first`, and take the lease; return the source.
-
-        Raises:
-            Problem: as `look_first`.
-            TargetBusy: another process is updating the replica.
-        """
-        described = self.look_first().look.described
-        self.hold()
-        return described
-
     @property
     def is_claimed(self) -> bool:
         """Whether a cut-over was begun since this process took the lease; its records show that."""
@@ -718,7 +703,7 @@ class Replication(Mirror):
 
     def prepare(self, look: SourceState, unfinished: Unfinished | None) -> None:
         """See the base class."""
-        if self.target.was_deleted:
+        if self.target.deleted is not None:
             # replaces the record of a deleted replica, before another one has data
             self.target.begin(look.described, "")
         record = self.replica.record
