@@ -263,7 +263,7 @@ def _rounds(uri: str, target: str) -> list[float]:
             progress=Progress(),
             tasks=Tasks("inline", stack, RESTORE_TASKS),
         )
-        replication.begin()
+        replication.look_first()
         replication.round()
         for _ in range(ROUNDS):
             began = time.monotonic()

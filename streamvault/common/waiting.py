@@ -168,15 +168,16 @@ class Retrier:
         until: absolute limit, on the monotonic clock (seconds).
 
     Attributes:
+        until: see above.
         watched: the progress that it must report to; it forwards to ``progress``.
         retries: number of retries.
     """
 
     def __init__(self, seconds: float, progress: Progress, *, until: float = math.inf) -> None:
+        self.until = until
         self.watched = _WatchedProgress(progress)
         self.retries = 0
         self._seconds = seconds
-        self._until = until
         self._progress = progress
         self._counted_from = self._deadline = self._noted = -math.inf
         self._backoff = wait_random_exponential(multiplier=1, max=MAX_PAUSE_SECONDS)
@@ -200,7 +201,7 @@ class Retrier:
                 if first is None:
                     first, self._noted = now, -math.inf
                 if first == now or self.watched.advanced > self._counted_from:
-                    self._counted_from, self._deadline = now, min(now + self._seconds, self._until)
+                    self._counted_from, self._deadline = now, min(now + self._seconds, self.until)
                 raise
 
         retrying = Retrying(
@@ -262,17 +263,16 @@ def repeat_rounds(
     *,
     every: float,
     idle: float | None,
-    lasting: float | None,
     began: float,
 ) -> Ended:
     """Repeat rounds; return why they ended.
 
     Args:
         run_round: one round, with its retries.
-        retrier: makes those retries; the duration of an outage does not count as ``idle``.
+        retrier: makes those retries, and has the limit of all rounds; the duration of an outage does not count as
+            ``idle``.
         every: seconds from the beginning of a round to that of the next.
         idle: end after this many seconds without changes; None: never.
-        lasting: end this many seconds after ``began``; None: never.
         began: when the command began, on the monotonic clock (seconds).
     """
     active = began
@@ -284,11 +284,9 @@ def repeat_rounds(
         if done.changed or retrier.retries > retries:
             active = time.monotonic()
         now = time.monotonic()
-        if lasting is not None and now - began >= lasting:
+        if now >= retrier.until:
             return "time"
         if idle is not None and not done.changed and now - active >= idle:
             return "idle"
-        rests = [round_began + every - now]
-        rests += [] if lasting is None else [began + lasting - now]
-        rests += [] if idle is None else [active + idle - now]
-        pause(max(0.0, min(rests)))
+        ends = math.inf if idle is None else active + idle
+        pause(max(0.0, min(round_began + every, retrier.until, ends) - now))

@@ -24,8 +24,8 @@ from streamvault.concat.planning import (
     open_sources,
     shared_ranges,
 )
-from streamvault.concat.reports import AppendOptions, JoinOptions, PlaceReport, StitchOptions, StitchReport
-from streamvault.concat.stitching import Rehearsal, Stitched, Stitching, StitchTarget
+from streamvault.concat.reports import AppendOptions, JoinOptions, PlaceReport, StitchReport
+from streamvault.concat.stitching import Stitched, Stitching, StitchTarget
 from streamvault.importer.target import (
     OTHER_NAME,
     TargetTaken,
@@ -42,12 +42,7 @@ from streamvault.streamstore.byte_source import SourceTruncated
 from streamvault.streamstore.cuts import Cut, is_before, later_of, parse_cut, segments_between
 from streamvault.streamstore.errors import InvalidCut, ScaleRefused, StreamChanged, StreamExists
 from streamvault.streamstore.model import Scaling, StreamConfiguration, StreamCut, StreamDescription
-from streamvault.streamstore.own import (
-    JOIN,
-    OWN,
-    UNFINISHED,
-    is_own,
-)
+from streamvault.streamstore.own import JOIN, OWN, UNFINISHED, is_own
 from streamvault.streamstore.transaction_log import Stage
 from streamvault.streamstore.uri import OpenStream, open_stream
 
@@ -59,20 +54,17 @@ class Reporting:
     planner: StitchPlanner
     stream: OpenStream
 
-    def rehearsed(self, rehearsal: Rehearsal, *, seconds: float) -> StitchReport:
+    def rehearsed(self, planned: Stitched, *, seconds: float) -> StitchReport:
         """Return the report of a dry run."""
-        report = self.report(rehearsal.record, seconds)
-        if rehearsal.record is None:
-            return replace(report, dry_run=True)
-        merged = rehearsal.scale.seal if rehearsal.scale else ()
-        places = tuple(map(_unplaced, self._stretches(rehearsal.record)))
-        merged_segments = tuple(segment.in_stream(self.stream.name) for segment in merged)
+        report = replace(self.report(planned.record, seconds), dry_run=True)
+        if planned.record is None:
+            return report
+        places = tuple(map(_unplaced, self._stretches(planned.record)))
         return replace(
             report,
-            dry_run=True,
-            resumed=rehearsal.resumed,
+            resumed=planned.resumed,
             bytes=sum(place.end - place.start for place in places),
-            merged_segments=merged_segments,
+            merged_segments=tuple(segment.in_stream(self.stream.name) for segment in planned.merged),
             places=places,
         )
 
@@ -82,14 +74,13 @@ class Reporting:
         report = self.report(record, seconds)
         if record is None:
             return report
-        name = self.stream.name
         return replace(
             report,
             resumed=stitched.resumed,
             segments=len(target.describe(may_be_sealed=True).epochs[-1].segments),
             bytes=sum(record.lengths.values()),
             moved_bytes=stitched.moved,
-            merged_segments=tuple(segment.in_stream(name) for segment in stitched.merged),
+            merged_segments=tuple(segment.in_stream(self.stream.name) for segment in stitched.merged),
             commit_seconds=stitched.commit_seconds,
             places=tuple(self._places(stitched, record, target)),
         )
@@ -316,7 +307,7 @@ def join_streams(sources: Sequence[str], into: str, options: JoinOptions, progre
 
 
 def join_parts(
-    planner: StitchPlanner, stream: OpenStream, options: StitchOptions, tasks: Tasks, progress: Progress
+    planner: StitchPlanner, stream: OpenStream, options: JoinOptions, tasks: Tasks, progress: Progress
 ) -> StitchReport:
     """Make a stream of what a planner plans; see `join_streams`.
 
@@ -332,10 +323,9 @@ def join_parts(
         return replace(reporting.report(None, tasks.seconds), dry_run=options.dry_run)
     found = new.find()
     if options.dry_run:
-        nothing_begun = Rehearsal(planner.plan(None, tasks), resumed=False, scale=None)
-        rehearsal = found[0].rehearse(tasks) if found else nothing_begun
+        planned = found[0].rehearse(tasks) if found else Stitched(planner.plan(None, tasks), resumed=False)
         segments = len(shared_ranges(planner.ranges()))
-        return replace(reporting.rehearsed(rehearsal, seconds=tasks.seconds), segments=segments)
+        return replace(reporting.rehearsed(planned, seconds=tasks.seconds), segments=segments)
     stitching, target = new.make()
     stitched = stitching.run(tasks, progress)
     report = reporting.done(stitched, target, seconds=tasks.seconds)

@@ -435,36 +435,19 @@ class StitchTask:
     window: int
 
     @property
-    def keys(self) -> list[tuple[str, str, int]]:
-        """`Stretch.key` of each stretch."""
-        return [stretch.key for stretch in self.stretches]
-
-    @property
     def size(self) -> int:
         """How many bytes the segment gets."""
         return sum(stretch.size for stretch in self.stretches)
 
 
-@dataclass(frozen=True, slots=True)
-class StitchedSegment:
-    """Result of filling a segment of a transaction.
-
-    Attributes:
-        segment: the transaction's segment, now complete.
-        appended: bytes that this run appended.
-        digests: SHA-256 of each stretch, hexadecimal.
-    """
-
-    segment: SegmentId
-    appended: int
-    digests: tuple[str, ...]
-
-
-def fill_transaction(task: StitchTask) -> StitchedSegment:
+def fill_transaction(task: StitchTask) -> tuple[int, Sequence[str]]:
     """Append what the transaction's segment does not have yet.
 
     What it has already, another run has appended, which perhaps ended before it had compared it with its digest. So
     that is read back, and compared with the sources, whose digests are compared now.
+
+    Returns:
+        The bytes that this run appended, and the SHA-256 of each stretch, hexadecimal.
 
     Raises:
         OtherBytes: the segment has other bytes than the sources, or more.
@@ -482,7 +465,7 @@ def fill_transaction(task: StitchTask) -> StitchedSegment:
     raise Conflict("another process is appending to the transaction", where=_where(task))
 
 
-def _append_rest(task: StitchTask, transactions: Transactions) -> StitchedSegment:
+def _append_rest(task: StitchTask, transactions: Transactions) -> tuple[int, Sequence[str]]:
     with transactions.appender(task.transaction, task.segment) as appender:
         begun = appender.offset
         if begun > task.size:
@@ -501,7 +484,7 @@ def _append_rest(task: StitchTask, transactions: Transactions) -> StitchedSegmen
                     counted = appender.acknowledged
                 at += len(block)
             digests.append(digest.hexdigest())
-        return StitchedSegment(task.segment, appender.flush() - begun, tuple(digests))
+        return appender.flush() - begun, digests
 
 
 def _where(task: StitchTask) -> str:

@@ -17,8 +17,8 @@ from streamvault.runner.opening import Distributed
 from streamvault.streamstore.cuts import ToCut
 
 
-class StitchOptions(Distributed, Rehearsed):
-    """How parts of streams are put together."""
+class JoinOptions(Distributed, Rehearsed):
+    """Options of *join*; *append* has them, too."""
 
     distinct: Annotated[
         bool,
@@ -27,11 +27,7 @@ class StitchOptions(Distributed, Rehearsed):
     window: Window = WINDOW
 
 
-class JoinOptions(StitchOptions):
-    """Options of *join*."""
-
-
-class AppendOptions(StitchOptions):
+class AppendOptions(JoinOptions):
     """Options of *append*."""
 
     own_segments: Annotated[

@@ -25,9 +25,7 @@ from streamvault.concat.planning import (
     fill_transaction,
 )
 from streamvault.concat.room import former_ranges, give_back, make_room
-from streamvault.importer.target import (
-    first_segment_id,
-)
+from streamvault.importer.target import first_segment_id
 from streamvault.runner.opening import Tasks
 from streamvault.sources.identity import AnotherSource
 from streamvault.streamstore.byte_source import SourceTruncated
@@ -37,13 +35,7 @@ from streamvault.streamstore.filling import Pinger
 from streamvault.streamstore.lease import Lease, LeaseHeld
 from streamvault.streamstore.ledger import LedgerConflict
 from streamvault.streamstore.model import Epoch, SegmentId, StreamDescription
-from streamvault.streamstore.own import (
-    APPEND_LEASE,
-    APPEND_LEDGER,
-    ScaleNote,
-    check_users,
-    stream_beside,
-)
+from streamvault.streamstore.own import APPEND_LEASE, APPEND_LEDGER, ScaleNote, check_users, stream_beside
 from streamvault.streamstore.store import Transaction, TransactionState, Written
 from streamvault.streamstore.transaction_log import Stage
 from streamvault.streamstore.uri import OpenStream
@@ -236,10 +228,10 @@ ANOTHER_TODO = "To append what is there now from its head, delete the stream"
 
 @dataclass
 class Stitched:
-    """What a run has done.
+    """What a run has done, or would do.
 
     Attributes:
-        record: the newest record, which is committed; None if there was nothing to append.
+        record: the newest record, which is committed, or the plan; None if there is nothing to append.
         resumed: whether an earlier run had begun.
         moved: bytes that this run appended.
         commit_seconds: how long the commit took; 0 if an earlier run made it.
@@ -253,21 +245,6 @@ class Stitched:
     commit_seconds: float = 0.0
     merged: tuple[SegmentId, ...] = ()
     digests: dict[tuple[str, str, int], str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Rehearsal:
-    """What a run would do.
-
-    Attributes:
-        record: the plan; None if there is nothing to append.
-        resumed: whether an earlier run had begun.
-        scale: the scale that the target needs first.
-    """
-
-    record: StitchRecord | None
-    resumed: bool
-    scale: TargetScale | None
 
 
 class Stitching:
@@ -296,7 +273,7 @@ class Stitching:
         """Return the newest record; None if there is none."""
         return self._log.newest()
 
-    def rehearse(self, tasks: Tasks) -> Rehearsal:
+    def rehearse(self, tasks: Tasks) -> Stitched:
         """Return what `run` would do; changes nothing. Errors as `run`."""
         record = self._log.newest()
         resumed = record is not None and not record.is_committed
@@ -304,11 +281,12 @@ class Stitching:
             if record is None or record.is_committed or not self._planner.keeps(record):
                 record = self._planner.plan(record, tasks)
             if record is None:
-                return Rehearsal(None, resumed, None)
+                return Stitched(None, resumed)
             if record.stage is not Stage.COMMITTING:
-                return Rehearsal(record, resumed, self._target.scale_for(self._planner.stretches(record)))
+                scale = self._target.scale_for(self._planner.stretches(record))
+                return Stitched(record, resumed, merged=scale.seal if scale else ())
         self.check_sources(record)
-        return Rehearsal(record, resumed, None)
+        return Stitched(record, resumed)
 
     def run(self, tasks: Tasks, progress: Progress) -> Stitched:
         """Append what is new in the sources, or finish what an earlier run has begun.
@@ -429,11 +407,12 @@ class Stitching:
             with self._explaining_end(record), self._planner.reading():
                 self._transactions.ping(transaction, LEASE_SECONDS)
                 with Pinger(self._transactions, transaction, LEASE_SECONDS) as pinger:
-                    for index, filled in tasks.runner.run(fill_transaction, specs, progress=progress):
+                    for index, (appended, digests) in tasks.runner.run(fill_transaction, specs, progress=progress):
                         pinger.check()
                         lease.check()
-                        stitched.moved += filled.appended
-                        stitched.digests.update(zip(specs[index].keys, filled.digests, strict=True))
+                        stitched.moved += appended
+                        keys = (stretch.key for stretch in specs[index].stretches)
+                        stitched.digests.update(zip(keys, digests, strict=True))
                         progress.advance(0, specs[index].size)
                 self._transactions.check_holds(Written(transaction, lengths))
             self._planner.check_sources(record, again=True)  # they may have been replaced while they were read

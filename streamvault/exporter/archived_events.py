@@ -8,15 +8,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from streamvault.common.neighbours import holes
 from streamvault.common.progress import Progress
+from streamvault.exporter.run import Destination
 from streamvault.layouts.archived_range import ArchivedRange
-from streamvault.layouts.keys import GenerationSpan, Place, PlaceAddress
-from streamvault.layouts.layout import Compression, Layout, LayoutName, open_layout
+from streamvault.layouts.keys import Place, PlaceAddress
+from streamvault.layouts.layout import Layout, LayoutName
 from streamvault.manifests.damage import ArchivedPart, damaged_range, read_verified
-from streamvault.manifests.plan import FinishedSpan, RangeEntry, leave_row
+from streamvault.manifests.plan import FinishedSpan, RangeEntry
 from streamvault.runner.runner import Runner
 from streamvault.streamstore.events import EventBlock, open_splitter
 from streamvault.streamstore.model import SegmentId
@@ -29,12 +29,7 @@ class RewriteTask:
     Attributes:
         source: the archive that has them.
         stored: their layout.
-        target: the archive of the new range, which may be the same one.
-        layout: its layout.
-        compression: its compression.
-        span: its generation.
-        attempt: the attempt of the generation's plan.
-        window: maximum data buffered in memory (bytes).
+        to: where the new range is written, which may be the same archive.
         rows: the ranges, which are contiguous.
         start: offset of the first byte to write.
         end: offset after the last byte to write.
@@ -42,15 +37,10 @@ class RewriteTask:
 
     source: PlaceAddress
     stored: LayoutName
-    target: PlaceAddress
-    layout: LayoutName
-    compression: Compression
-    span: GenerationSpan
-    attempt: int
-    window: int
-    rows: tuple[ArchivedRange, ...] = ()
-    start: int = 0
-    end: int = 0
+    to: Destination
+    rows: tuple[ArchivedRange, ...]
+    start: int
+    end: int
 
     @property
     def size(self) -> int:
@@ -61,10 +51,6 @@ class RewriteTask:
     def segment(self) -> SegmentId:
         """The segment's id."""
         return self.rows[0].segment
-
-    def of(self, rows: tuple[ArchivedRange, ...], start: int) -> RewriteTask:
-        """Return the same task for other ranges, from an offset on."""
-        return replace(self, rows=rows, start=start, end=rows[-1].end)
 
 
 def rewrite_ranges(
@@ -87,13 +73,13 @@ def rewrite_ranges(
         Damaged: a range's bytes differ from the manifest.
     """
     whole = list(tasks)
-    total = sum(task.end - task.start for task in whole)
+    total = sum(task.size for task in whole)
     finished = sum(one.end - one.start for held in done.values() for one in held)
     progress.begin(what, total, finished)
     moved = 0
     if finished < total:
-        target = whole[0].target.probe(total - finished)
-        whole = [replace(task, target=target) for task in whole]
+        to = whole[0].to.probe(total - finished)
+        whole = [replace(task, to=to) for task in whole]
     while missing := list(_missing(whole, done)):
         for index, written in runner_of().run(rewrite_range, missing, progress=progress):
             done.setdefault(missing[index].segment, []).append(written)
@@ -115,11 +101,10 @@ def rewrite_range(task: RewriteTask) -> RangeEntry:
     Raises:
         Damaged: the bytes of a range differ from the manifest; of joined ones, nothing is written.
     """
-    first, place = task.rows[0], task.target.open_data()
-    layout = open_layout(task.layout, task.compression)
+    first, place, layout = task.rows[0], task.to.archive.open_data(), task.to.open_layout()
     if first.is_large:
-        data = read_verified(ArchivedPart.all_of(task.source, task.stored, first), task.window)
-        large = layout.write_large(place, first, data, task.window)
+        data = read_verified(ArchivedPart.all_of(task.source, task.stored, first), task.to.window)
+        large = layout.write_large(place, first, data, task.to.window)
         written = RangeEntry(
             start=task.start, end=task.end, events=first.events, digest=first.digest, **large._asdict()
         )
@@ -129,18 +114,15 @@ def rewrite_range(task: RewriteTask) -> RangeEntry:
                 pass  # verify before writing: objects with wrong bytes would block the right ones
         written = _write(task, place, layout)
     row = FinishedSpan(start=task.start, end=task.end, ranges=(written,))
-    left = leave_row(task.target.open(), task.span, task.segment, row, attempt=task.attempt).ranges[0]
+    left = task.to.leave_row(task.segment, row).ranges[0]
     # another run may have written a part of an archive that was compacted since; joined ranges have bounds of their own
     return left if left.end == task.end or len(task.rows) == 1 else written
 
 
 def _events(task: RewriteTask) -> Iterator[EventBlock]:
-    return chain.from_iterable(
-        verified_events(
-            ArchivedPart(task.source, task.stored, row, max(task.start, row.start), min(task.end, row.end)), task.window
-        )
-        for row in task.rows
-    )
+    for row in task.rows:
+        part = ArchivedPart(task.source, task.stored, row, max(task.start, row.start), min(task.end, row.end))
+        yield from verified_events(part, task.to.window)
 
 
 def verified_events(part: ArchivedPart, window: int) -> Iterator[EventBlock]:
@@ -183,5 +165,5 @@ def _write(task: RewriteTask, place: Place, layout: Layout) -> RangeEntry:
             count += block.count
             yield block
 
-    written = layout.write_run(place, task.segment, counted(), task.window)
+    written = layout.write_run(place, task.segment, counted(), task.to.window)
     return RangeEntry(start=task.start, end=task.end, events=count, digest=digest.hexdigest(), **written._asdict())

@@ -20,7 +20,7 @@ from streamvault.common.units import moment_text, now_utc
 from streamvault.common.version import TOOL
 from streamvault.exporter.archived_events import RewriteTask, rewrite_range, rewrite_ranges
 from streamvault.exporter.reports import CompactedRun, CompactOptions, CompactReport
-from streamvault.exporter.run import remove_work_files
+from streamvault.exporter.run import Destination, remove_work_files
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import check_window, open_layout
@@ -93,9 +93,9 @@ def compact_generations(
         joins = [join for join in spans if len(join) > 1]
         done = {} if created else _finished(archive, span, joins)
         before = sum(map(len, done.values()))
-        here, window = archive.address, options.window
-        task = RewriteTask(here, plan.layout, here, plan.layout, plan.compression, span, 1, window)
-        tasks = [task.of(join, join[0].start) for join in joins]
+        to = Destination.of(archive, plan, 1, options.window)
+        rewrite = partial(RewriteTask, archive.address, plan.layout, to)
+        tasks = [rewrite(join, join[0].start, join[-1].end) for join in joins]
         moved = rewrite_ranges(f"merging {span}", tasks, done, runner_of, progress)
         joined = {(segment, one.start): one.of_segment(segment) for segment, held in done.items() for one in held}
         rows = [joined.get((join[0].segment, join[0].start), join[0]) for join in spans]

@@ -19,7 +19,7 @@ from streamvault.common.version import TOOL
 from streamvault.exporter.archived_events import RewriteTask, rewrite_range, rewrite_ranges
 from streamvault.exporter.plan import PlannedGeneration, check_can_restart, other_options_error, record_end, settle
 from streamvault.exporter.reports import ConvertOptions, ConvertReport, ExportOptions
-from streamvault.exporter.run import clean_up, overlapping_plans, remove_work_files
+from streamvault.exporter.run import Destination, clean_up, overlapping_plans, remove_work_files
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.layouts.keys import GenerationSpan
 from streamvault.layouts.layout import check_window, layout_of, open_layout
@@ -151,11 +151,10 @@ def convert_generation(
     if planned.resumed:
         for segment, row in find_rows(archive.place, manifest.span, attempt=attempt):
             done.setdefault(segment, []).extend(row.ranges)
-    stored, window = generation.manifest.layout, options.window
-    to = (archive.address, manifest.layout, manifest.compression, manifest.span, attempt)
-    task = RewriteTask(source.address, stored, *to, window)
+    to = Destination.of(archive, planned.plan, attempt, options.window)
+    rewrite = partial(RewriteTask, source.address, generation.manifest.layout, to)
     # An earlier run may have written ranges with other bounds, if the old archive has been compacted since: keep them.
-    tasks = [task.of((row,), start) for row, start in part.parts]
+    tasks = [rewrite((row,), start, row.end) for row, start in part.parts]
     moved = rewrite_ranges(f"converting generation {manifest.generation}", tasks, done, lambda: runner, progress)
     rows = [
         one.of_segment(segment) for segment in sorted(done) for one in sorted(done[segment], key=lambda one: one.start)
@@ -294,7 +293,10 @@ def convert_archive(archive: str, root: str, options: ConvertOptions, progress: 
     )
     _check_beginning(target, history)
     if options.dry_run:
-        return _planned(report, _rehearse(todo, target, options))
+        part = next_part(todo[0], target, options) if todo else None
+        if part is None:
+            return report
+        return _planned(report, draft_conversion(target, Plan.of(part.manifest), restart=options.restart))
     decided = source.stable(lambda listing: _decided(source, listing))
     # a new archive has none of the generations that have expired here
     target.decide(lambda listing: listing.begin_after(history.first - 1, decided))
@@ -326,11 +328,6 @@ def _planned(report: ConvertReport, planned: PlannedGeneration | None) -> Conver
     if planned is None:
         return report
     return replace(report, **{name: getattr(report, name) or plan for name, plan in planned.described().items()})
-
-
-def _rehearse(todo: Sequence[Generation], target: Archive, options: ConvertOptions) -> PlannedGeneration | None:
-    part = next_part(todo[0], target, options) if todo else None
-    return None if part is None else draft_conversion(target, Plan.of(part.manifest), restart=options.restart)
 
 
 def _check_beginning(target: Archive, history: History) -> None:

@@ -89,9 +89,7 @@ def follow_stream(stream: str, root: str, options: FollowOptions, progress: Prog
     export = Export.of(stream, root, options)
     if options.rotates:
         export.root.check_read_at_once()
-    retrier = Retrier(
-        options.retry_for, progress, until=math.inf if options.lasting is None else began + options.lasting
-    )
+    retrier = Retrier(options.retry_for, progress, until=began + (options.lasting or math.inf))
     with ExitStack() as stack:
         tasks = Tasks(options.master, stack, [export_range, rewrite_range, compare_range, compare_joined])
         report = _Following(export, options, retrier, progress).run(tasks, began)
@@ -143,13 +141,14 @@ class _Following:
         """Repeat rounds until one of the ends that the options name."""
         options, archive = self.options, self.export.archive()
         compaction = Compaction(archive, options.shared_with(CompactOptions), tasks, self.retrier.watched)
-        self._check_reachable(archive)
+        # one that has never answered is probably not the right one, and is not waited for
+        archive.listing()
+        self._described()
         ended = repeat_rounds(
             partial(self._round, tasks, compaction),
             self.retrier,
             every=options.every,
             idle=options.idle,
-            lasting=options.lasting,
             began=began,
         )
         self._count(objects_deleted=compaction.done.objects_deleted)
@@ -160,11 +159,6 @@ class _Following:
             moved_bytes=compaction.done.moved_bytes,
             generations_in_force=len(self.retrier(archive.generations)),
         )
-
-    def _check_reachable(self, archive: Archive) -> None:
-        """Check that stream and archive can be reached: one that has never answered is probably not the right one."""
-        archive.listing()
-        self._described()
 
     def _round(self, tasks: Tasks, compaction: Compaction) -> Round:
         """Archive what is new, and merge; return whether the archive changed, and whether it is complete.
@@ -199,19 +193,15 @@ class _Following:
 
     def _archive_new(self, tasks: Tasks) -> ExportReport:
         """Archive what is new; rotate, too, if the options say so."""
-        if not self.options.rotates:
-            return self.retrier(lambda: self._rotation(tasks).archive_new())
-        rotation = self._rotation(tasks)
+        rotation = Rotation(self.export, self.options.shared_with(RotateOptions), tasks, self.retrier.watched)
         exported = self.retrier(rotation.archive_new)
+        if not self.options.rotates:
+            return exported
         rotated = self.retrier(partial(rotation.complete, exported, sweep=not self.report.rounds))
         self._count(expired_count=len(rotated.expired), objects_deleted=rotated.objects_deleted)
         if rotated.truncated:
             self.report = replace(self.report, cut=rotated.cut)
         return exported
-
-    def _rotation(self, tasks: Tasks) -> Rotation:
-        options = self.options.shared_with(RotateOptions)
-        return Rotation(self.export, options, tasks, self.retrier.watched)
 
     def _merge(self, compaction: Compaction, choose: Choose) -> None:
         """Merge until there is nothing left to merge."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice, pairwise, repeat
 from math import ceil
 
@@ -165,18 +164,6 @@ def _each_range(parts: Iterable[tuple[SegmentId, Part]]) -> Iterator[tuple[Segme
             segment = SegmentId(first.epoch, first.number + number)
             for size, times in sizes:
                 yield from repeat((segment, size), times)
-
-
-def driver_bytes(name: VerbName, ranges: int, manifest: int, index: int) -> int:
-    """Return the memory of a verb's process.
-
-    Args:
-        name: the verb.
-        ranges: number of the ranges that it keeps.
-        manifest: size of a manifest.
-        index: size of the largest index, which is encoded or decoded in memory.
-    """
-    return DRIVER_BYTES + ranges * DRIVER_BYTES_A_RANGE[name] + manifest * DRIVER_BYTES_A_MANIFEST_BYTE + index
 
 
 def _extrapolated(size_of: Callable[[int], int], count: int, sample: int) -> int:
@@ -370,129 +357,118 @@ def _share(part: Part, number: int, exports: int) -> Part:
     return replace(part, start=start, end=end, events=high - low if part.events else 0)
 
 
-@dataclass(frozen=True, slots=True)
 class _Calculation:
     """What a report is computed from."""
 
-    stream: str
-    described: _Described
-    layout: LayoutName
-    options: PlanOptions
-    prices: Prices
+    def __init__(
+        self, stream: str, described: _Described, layout: LayoutName, options: PlanOptions, prices: Prices
+    ) -> None:
+        self._stream = stream
+        self._described = described
+        self._layout_name = layout
+        self._layout = open_layout(layout)
+        self._options = options
+        self._prices = prices
+        parts = described.parts
+        self._generations = list(_generations(parts, options.exports))
+        self._held = [
+            [replace(each.parts[one], alike=part.alike * each.times) for each in self._generations if one in each.parts]
+            for one, part in parts.items()
+        ]
+        self._whole = [part for held in self._held for part in held]
+        self._objects = objects_of(self._layout, self._whole)
+        self._ranges = ranges_of(self._whole)
+        self._events = sum(part.events * part.alike for part in parts.values())
+        size = sum(part.bytes * part.alike for part in parts.values())
+        self._size = size if options.bytes is None else options.bytes
+        self._largest = max((each.parts for each in self._generations), key=lambda some: ranges_of(some.values()))
+        compressed = bool(options.compress)
+        self._index = index_bytes(described.name, list(self._largest.items()), self._layout, compressed=compressed)
+        self._manifest = self._manifest_bytes()
+        self._read = Requests()
+        for held in self._held:
+            for part in held:
+                self._read += to_read_part(self._layout, part, frames=compressed, is_last=part is held[-1])
 
     def report(self) -> PlanReport:
         """Return the report."""
-        layout, options, found = open_layout(self.layout), self.options, self.described
-        generations = list(_generations(found.parts, options.exports))
-        held = [
-            [replace(each.parts[one], alike=part.alike * each.times) for each in generations if one in each.parts]
-            for one, part in found.parts.items()
-        ]
-        whole = [part for parts in held for part in parts]
-        segments = sum(part.alike for part in found.parts.values())
-        events = sum(part.events * part.alike for part in found.parts.values())
-        size = sum(part.bytes * part.alike for part in found.parts.values()) if options.bytes is None else options.bytes
-        compressed, objects = bool(options.compress), objects_of(layout, whole)
-        largest = max(generations, key=lambda each: ranges_of(each.parts.values()))
-        ranges = ranges_of(largest.parts.values())
-        index = index_bytes(found.name, list(largest.parts.items()), layout, compressed=compressed)
-        read = Requests()
-        for parts in held:
-            for part in parts:
-                read += to_read_part(layout, part, frames=compressed, is_last=part is parts[-1])
-        manifest = self._manifest_bytes(generations, index)
-
-        def memory(name: VerbName) -> int:
-            if name == "export":
-                return driver_bytes(name, ranges, manifest, index)
-            frames = -(-size // FRAME_BYTES) if compressed else 0
-            return driver_bytes(name, ranges_of(whole), manifest, index) + 4 * frames
-
+        options, found = self._options, self._described
+        segments, ranges = sum(part.alike for part in found.parts.values()), ranges_of(self._largest.values())
         report = PlanReport(
-            stream=self.stream,
+            stream=self._stream,
             segments=segments,
-            events=events,
+            events=self._events,
             events_estimated=not found.is_exact,
-            bytes=size,
-            layout=layout.name,
+            bytes=self._size,
+            layout=self._layout.name,
             compression=options.compress or "",
             range_size=options.range_size or RANGE_SIZE,
             exports=options.exports,
-            ranges=ranges_of(whole),
-            objects=objects,
-            work=tuple(self._work(generations, held, read, size, memory)),
-            storage=tuple(_storage(self.prices, layout, objects, (events, size), read)),
+            ranges=self._ranges,
+            objects=self._objects,
+            work=tuple(self._work()),
+            storage=tuple(self._storage()),
             written_prefixes=min(segments, ceil(options.cores * segments / ranges)) if ranges else 0,
-            manifest_bytes=manifest,
-            index_bytes=index,
-            driver_bytes=memory("export"),
+            manifest_bytes=self._manifest,
+            index_bytes=self._index,
+            driver_bytes=self._driver_bytes("export"),
             cores=options.cores,
             network=options.network,
-            prices=self.prices.source,
-            prices_date=self.prices.date,
+            prices=self._prices.source,
+            prices_date=self._prices.date,
         )
         return replace(report, warnings=tuple(_warnings(report)))
 
-    def _manifest_bytes(self, generations: Sequence[_Generation], index: int) -> int:
+    def _manifest_bytes(self) -> int:
         """Return the size of the last manifest; of a stream, of one that has all of it."""
-        found = self.described
+        found = self._described
         if found.plan is not None:
-            return len(self._manifest(found.plan, index).encode())
-        none = Part(0, 0, 0, self.options.range_size or RANGE_SIZE)
-        last = next((each for each in reversed(generations) if each.parts), None)
+            return len(self._manifest_of(found.plan, self._index).encode())
+        none = Part(0, 0, 0, self._options.range_size or RANGE_SIZE)
+        last = next((each for each in reversed(self._generations) if each.parts), None)
         typical = none if last is None else max(last.parts.values(), key=lambda part: part.bytes)
         segments = sum(part.alike for part in found.parts.values()) or 1
-        return manifest_bytes(found.name, self.layout, segments, typical, index)
+        return manifest_bytes(found.name, self._layout_name, segments, typical, self._index)
 
-    def _manifest(self, plan: Plan, index: int = 0) -> Manifest:
-        return manifest_of(plan, {segment: part.events for segment, part in self.described.parts.items()}, index)
+    def _manifest_of(self, plan: Plan, index: int = 0) -> Manifest:
+        return manifest_of(plan, {segment: part.events for segment, part in self._described.parts.items()}, index)
 
-    def _work(
-        self,
-        generations: Sequence[_Generation],
-        held: Sequence[Sequence[Part]],
-        read: Requests,
-        size: int,
-        memory: Callable[[VerbName], int],
-    ) -> Iterator[VerbForecast]:
-        layout, exports = open_layout(self.layout), self.options.exports
-        whole = [part for parts in held for part in parts]
-        objects, ranges, made, least = objects_of(layout, whole), ranges_of(whole), Requests(), 0
-        for each in generations:
+    def _driver_bytes(self, name: VerbName) -> int:
+        """Return the memory of a verb's process, with the largest index, which is encoded or decoded in memory."""
+        ranges = ranges_of(self._largest.values()) if name == "export" else self._ranges
+        frames = -(-self._size // FRAME_BYTES) if self._options.compress and name != "export" else 0
+        kept = ranges * DRIVER_BYTES_A_RANGE[name] + 4 * frames
+        return DRIVER_BYTES + kept + self._manifest * DRIVER_BYTES_A_MANIFEST_BYTE + self._index
+
+    def _work(self) -> Iterator[VerbForecast]:
+        layout, exports, size, made, least = self._layout, self._options.exports, self._size, Requests(), 0
+        for each in self._generations:
             parts = list(each.parts.values())
             made += to_export(layout, parts, generation=each.number) * each.times
             least += least_to_export(layout, parts) * each.times
-        verb = partial(self._verb, memory=memory)
-        history, pages = to_read_history(exports), ceil(objects / PAGE)
-        yield verb("export", made, least, EXPORT, size)
-        yield verb("import", history + to_touch(ranges) + read, objects + history.total, IMPORT, size)
+        history, objects, pages = to_read_history(exports), self._objects, ceil(self._objects / PAGE)
+        yield self._verb("export", made, least, EXPORT, size)
+        read = history + to_touch(self._ranges) + self._read
+        yield self._verb("import", read, objects + history.total, IMPORT, size)
         checked, and_read = (
-            to_check(layout, held, exports, empty=self._empty(), reads=reads) for reads in (False, True)
+            to_check(layout, self._held, exports, empty=self._empty(), reads=reads) for reads in (False, True)
         )
-        yield verb("check", checked, pages + history.total, LIST, 0, objects)
-        yield verb("check --read-data", and_read + read, objects + pages + history.total, READ, size)
+        yield self._verb("check", checked, pages + history.total, LIST, 0, objects)
+        yield self._verb("check --read-data", and_read + self._read, objects + pages + history.total, READ, size)
 
     def _empty(self) -> int:
         """Return the number of folders without ranges in which a check looks for strays."""
-        if self.described.plan is None:
+        if self._described.plan is None:
             return 0
-        below = below_head(self._manifest(self.described.plan))
-        return len(below) * (len(LAYOUTS) - 1) + len(below.keys() - self.described.parts.keys())
+        below = below_head(self._manifest_of(self._described.plan))
+        return len(below) * (len(LAYOUTS) - 1) + len(below.keys() - self._described.parts.keys())
 
-    def _verb(  # noqa: PLR0913  (what a verb's forecast is computed from)
-        self,
-        name: VerbName,
-        requests: Requests,
-        least: int,
-        speed: Speed,
-        size: int,
-        listed: int = 0,
-        *,
-        memory: Callable[[VerbName], int],
+    def _verb(
+        self, name: VerbName, requests: Requests, least: int, speed: Speed, size: int, listed: int = 0
     ) -> VerbForecast:
-        moved = requests.puts + requests.gets if open_layout(self.layout).one_object_per_event else 0
+        moved = requests.puts + requests.gets if self._layout.one_object_per_event else 0
         core_hours = speed.hours(size, listed or moved)
-        working, moving = core_hours / self.options.cores, size * 8 / (self.options.network * 1e9) / 3600
+        working, moving = core_hours / self._options.cores, size * 8 / (self._options.network * 1e9) / 3600
         seconds = max(working, moving) * 3600
         rates = (requests.puts / PUTS_A_SECOND, requests.gets / GETS_A_SECOND)
         return VerbForecast(
@@ -500,31 +476,28 @@ class _Calculation:
             puts=requests.puts,
             lists=requests.lists,
             gets=requests.gets,
-            usd=round(requests.usd(self.prices.standard), 6),
+            usd=round(requests.usd(self._prices.standard), 6),
             least_requests=least,
             processor_hours=round(core_hours, 4),
             hours=round(seconds / 3600, 4),
             limit="processor" if working >= moving else "network",
             prefixes=max(ceil(max(rates) / seconds), 1) if seconds else 1,
-            driver_bytes=memory(name),
+            driver_bytes=self._driver_bytes(name),
         )
 
-
-def _storage(
-    prices: Prices, layout: Layout, objects: int, held: tuple[int, int], read: Requests
-) -> Iterator[StorageForecast]:
-    """Yield what each class costs; `held` are events and bytes."""
-    events, size = held
-    stored = size - events * HEADER_BYTES if layout.one_object_per_event else size
-    for name, one in prices.classes.items():
-        reading = read.gets * one.get + read.lists * prices.standard.put
-        yield StorageForecast(
-            storage_class=name,
-            usd_month=round(one.usd_a_month(objects, stored, prices.standard), 6),
-            usd_write=round(objects * one.put, 6),
-            usd_read=round(reading + one.usd_to_retrieve(objects, stored), 6),
-            least_days=one.least_days,
-        )
+    def _storage(self) -> Iterator[StorageForecast]:
+        """Yield what each class costs."""
+        standard, objects = self._prices.standard, self._objects
+        stored = self._size - self._events * HEADER_BYTES if self._layout.one_object_per_event else self._size
+        for name, one in self._prices.classes.items():
+            reading = self._read.gets * one.get + self._read.lists * standard.put
+            yield StorageForecast(
+                storage_class=name,
+                usd_month=round(one.usd_a_month(objects, stored, standard), 6),
+                usd_write=round(objects * one.put, 6),
+                usd_read=round(reading + one.usd_to_retrieve(objects, stored), 6),
+                least_days=one.least_days,
+            )
 
 
 def _warnings(report: PlanReport) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import cached_property
 
 from streamvault.common.options import verb
@@ -19,7 +20,6 @@ from streamvault.layouts.layout import open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.decisions import Decision
 from streamvault.manifests.deleting import DeletedData, delete_expired
-from streamvault.manifests.files import segment_key
 from streamvault.manifests.listing import Listing, manifest_lost
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import compare_joined, delete_replaced
@@ -80,7 +80,7 @@ def plan_expiry(
     newest = rule.latest(archive, listing.spans, (), made)
     if rule.until is not None and rule.until > newest:
         reason = f"--until, which is later than the newest generation ({moment_text(newest)})"
-        return Expiry((), StoppedReport(generation=spans[0].last, reason=reason))
+        return _stopped((), spans[0].last, reason)
     gone: list[Manifest] = []
     locks: ObjectLocks | None = None
     for index, span in enumerate(spans):
@@ -88,23 +88,25 @@ def plan_expiry(
         if not rule.lets(manifest.created, now):
             break
         if not rule.lets(manifest.created, min(now, newest)):
-            reason = (
-                f"its age, counted from {moment_text(newest)}: the clock may be wrong; if not, use --until or --keep"
-            )
-            return Expiry(tuple(gone), StoppedReport(generation=manifest.generation, reason=reason))
+            counted = f"its age, counted from {moment_text(newest)}"
+            reason = f"{counted}: the clock may be wrong; if not, use --until or --keep"
+            return _stopped(gone, manifest.generation, reason)
         if manifest.generation in listing.holds:
-            return Expiry(tuple(gone), _held(listing, manifest.generation))
+            names = listing.holds[manifest.generation]
+            reason = f"{'hold' if len(names) == 1 else 'holds'} {', '.join(names)}"
+            return _stopped(gone, manifest.generation, reason)
         if index == 0:
             locks = archive.root.open_locks()
         lock = None if locks is None else _lock_of(archive, manifest, locks)
         if lock is not None:
-            locked_until = "" if lock.until is None else moment_text(lock.until)
-            stopped = StoppedReport(
-                generation=manifest.generation, reason=f"{lock.reason} of {lock.key}", until=locked_until
-            )
-            return Expiry(tuple(gone), stopped)
+            return _stopped(gone, manifest.generation, f"{lock.reason} of {lock.key}", lock.until)
         gone.append(manifest)
     return Expiry(tuple(gone))
+
+
+def _stopped(gone: Sequence[Manifest], generation: int, reason: str, until: datetime | None = None) -> Expiry:
+    locked_until = "" if until is None else moment_text(until)
+    return Expiry(tuple(gone), StoppedReport(generation=generation, reason=reason, until=locked_until))
 
 
 def expire(archive: Archive, options: RotateOptions, source: StoreAddress, *, made: int | None = None) -> Expiry:
@@ -133,12 +135,6 @@ def expire(archive: Archive, options: RotateOptions, source: StoreAddress, *, ma
     return found
 
 
-def _held(listing: Listing, generation: int) -> StoppedReport:
-    names = listing.holds[generation]
-    reason = f"{'hold' if len(names) == 1 else 'holds'} {', '.join(names)}"
-    return StoppedReport(generation=generation, reason=reason)
-
-
 def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock | None:
     """Return a lock on any of a generation's objects; those written last, and so locked longest, are checked first."""
     records = (archive.prefix + key(manifest.span) for key in (manifest_key, ranges_key, checked_key, blocks_key))
@@ -148,8 +144,7 @@ def _lock_of(archive: Archive, manifest: Manifest, locks: ObjectLocks) -> Lock |
 def _data(archive: Archive, manifest: Manifest) -> Iterator[str]:
     layout = open_layout(manifest.layout)
     for entry in manifest.segments:
-        segment = segment_key(entry.name)
-        for found in layout.between(archive.place, segment, entry.start, entry.end):
+        for found in layout.between(archive.place, entry.id, entry.start, entry.end):
             yield found.key
 
 

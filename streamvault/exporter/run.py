@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from streamvault.common.errors import Problem
 from streamvault.common.progress import Progress
@@ -13,10 +14,9 @@ from streamvault.common.version import TOOL
 from streamvault.exporter.plan import record_end
 from streamvault.layouts.archived_range import ArchivedRange, segment_digest
 from streamvault.layouts.keys import GenerationSpan, Place, PlaceAddress
-from streamvault.layouts.layout import Compression, LayoutName, open_layout
+from streamvault.layouts.layout import Compression, Layout, LayoutName, open_layout
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.deleting import SweepTask, prove, remove_strays, tasks_of
-from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import Generation, by_segment
 from streamvault.manifests.listing import Listing, work_spans
 from streamvault.manifests.manifest import GapEntry, Manifest, PlannedSegment, SegmentEntry
@@ -45,25 +45,49 @@ from streamvault.streamstore.model import Range, SegmentId
 from streamvault.streamstore.uri import StoreAddress
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportTask(SegmentSpan):
-    """Arguments of a task that moves one range: its span, and where it is written.
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where the tasks of a plan write ranges, and how.
 
     Attributes:
         archive: address of the archive.
-        generation: the plan's generation.
-        attempt: the plan's attempt.
+        span: the plan's generation.
+        attempt: number of the plan, see `layouts.keys.work_folder`.
         layout: the plan's layout.
         compression: the plan's compression.
         window: maximum data buffered in memory (bytes).
     """
 
     archive: PlaceAddress
-    generation: int
+    span: GenerationSpan
     attempt: int
     layout: LayoutName
     compression: Compression
     window: int
+
+    @classmethod
+    def of(cls, archive: Archive, plan: Plan, attempt: int, window: int) -> Self:
+        """Return the destination of a plan's ranges."""
+        return cls(archive.address, plan.span, attempt, plan.layout, plan.compression, window)
+
+    def probe(self, size: int) -> Self:
+        """Return the same for tasks that write so many bytes, see `PlaceAddress.probe`."""
+        return replace(self, archive=self.archive.probe(size))
+
+    def open_layout(self) -> Layout:
+        """Return the layout."""
+        return open_layout(self.layout, self.compression)
+
+    def leave_row(self, segment: SegmentId, row: FinishedSpan) -> FinishedSpan:
+        """Write a row, create-only; return the one that is there, see `manifests.plan.leave_row`."""
+        return leave_row(self.archive.open(), self.span, segment, row, attempt=self.attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportTask(SegmentSpan):
+    """Arguments of a task that moves one range: its span, and where it is written."""
+
+    to: Destination
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +112,22 @@ def export_range(task: ExportTask) -> Exported:
         NotEvents: a range that begins at a known boundary does not consist of events.
         InvalidCut: the segment's end in this generation is inside an event.
     """
-    place = task.archive.open_data()
+    place = task.to.archive.open_data()
     with task.source.lend() as source:
         row = read_range(source, task, lambda run: _write(place, task, run))
     if row is None:
         return Exported(task.segment, None)
-    generation = GenerationSpan.of(task.generation)
-    left = leave_row(task.archive.open(), generation, task.segment, row, attempt=task.attempt)
+    left = task.to.leave_row(task.segment, row)
     return Exported(task.segment, left, row.ranges)
 
 
 def _write(place: Place, task: ExportTask, run: RunReader | LargeEventReader) -> RangeEntry:
-    layout = open_layout(task.layout, task.compression)
+    layout, window = task.to.open_layout(), task.to.window
     if isinstance(run, LargeEventReader):
         event = Range(task.segment, run.start, run.start + run.length)
-        written = layout.write_large(place, event, run.data(), task.window)
+        written = layout.write_large(place, event, run.data(), window)
     else:
-        written = layout.write_run(place, task.segment, run.blocks(), task.window)
+        written = layout.write_run(place, task.segment, run.blocks(), window)
     return RangeEntry(start=run.start, end=run.end, events=run.count, digest=run.digest, **written._asdict())
 
 
@@ -161,8 +184,7 @@ def _in_other_layouts(archive: Archive, published: Generation) -> Iterator[Sweep
     for layout in {plan.layout for plan in plans} - {manifest.layout}:
         for entry in manifest.segments:
             if entry.start < entry.end:
-                segment = segment_key(entry.name)
-                yield SweepTask(archive.address, layout, segment, entry.start, entry.end, ranges=())
+                yield SweepTask(archive.address, layout, entry.id, entry.start, entry.end, ranges=())
 
 
 def overlapping_plans(archive: Archive, span: GenerationSpan) -> list[GenerationSpan]:
@@ -236,11 +258,11 @@ class ExportRun:
         self._seen = seen
         self._gaps: dict[SegmentId, list[GapEntry]] = {}
         for gap in plan.gaps:
-            self._gaps.setdefault(segment_key(gap.segment), []).append(gap)
-        self._segments = {segment_key(segment.name): segment for segment in plan.segments}
+            self._gaps.setdefault(gap.id, []).append(gap)
+        self._segments = {segment.id: segment for segment in plan.segments}
         self._chains = {key: self._chain(key, segment) for key, segment in self._segments.items()}
         self._earlier: set[tuple[SegmentId, int]] = set()
-        self._target = archive.address
+        self._to = Destination.of(archive, plan, attempt, options.window)
 
     def _chain(self, key: SegmentId, segment: PlannedSegment) -> SegmentChain:
         first = max([segment.start, *(gap.end for gap in self._gaps.get(key, ()))])
@@ -329,7 +351,7 @@ class ExportRun:
         done = self._read_rows()
         total = sum(chain.end - chain.start for chain in self._chains.values())
         progress.begin("exporting", total, done)
-        self._target = self._archive.address.probe(total - done)
+        self._to = self._to.probe(total - done)
         place, generation = self._archive.place, self._plan.span
 
         def decide(segment: SegmentId, row: FinishedSpan) -> FinishedSpan:
@@ -359,15 +381,10 @@ class ExportRun:
             stream=self._archive.stream,
             segment=segment,
             segment_end=self._segments[segment].end,
-            archive=self._target,
-            generation=self._plan.generation,
-            attempt=self._attempt,
-            layout=self._plan.layout,
-            compression=self._plan.compression,
-            window=self._options.window,
             span=span,
             largest=self._options.largest_event,
             content=self._plan.content,
+            to=self._to,
         )
 
     def _prove(self, generation: Generation, runner: Runner, progress: Progress) -> int:

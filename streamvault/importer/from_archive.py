@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import get_args
 
 from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.importer.plan import Content, RestorePlan
-from streamvault.importer.reports import RestoreOptions
+from streamvault.importer.reports import Numbers, Offsets, RestoreOptions
 from streamvault.manifests.damage import ArchivedPart, Lost, Remains, find_remains
-from streamvault.manifests.files import segment_key
 from streamvault.manifests.history import parts_by_segment
 from streamvault.runner.opening import open_runner
 from streamvault.sources.sources import ArchiveState
@@ -68,13 +69,26 @@ class Selection:
             content.append([(hole.segment.value, hole.start, hole.end) for hole in self.lost])
         return f"{history.generation}.{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]}"
 
+    def begun_with(self, import_id: str, options: RestoreOptions) -> RestoreOptions | None:
+        """Return the options with which an import of this was begun; None if it is another one's name.
+
+        Args:
+            import_id: its name.
+            options: all but `offsets` and `numbers`.
+        """
+        for offsets, numbers in product(get_args(Offsets), get_args(Numbers)):
+            other = options.model_copy(update={"offsets": offsets, "numbers": numbers})
+            if self.import_id(other) == import_id:
+                return other
+        return None
+
     def gaps(self, plan: RestorePlan) -> tuple[GapReport, ...]:
         """Return the gaps of the restored segments: those that the manifests declare, and what is damaged."""
         declared = (
             GapReport(segment=gap.segment, start=gap.start, end=gap.end, reason=gap.reason)
             for generation in self.source.history.generations
             for gap in generation.manifest.gaps
-            if segment_key(gap.segment) in plan.segments
+            if gap.id in plan.segments
         )
         name = self.source.history.stream
         damaged = (
@@ -119,9 +133,12 @@ class Selection:
                     lost.append(replace(hole, start=start, end=end, events=hole.events if is_whole else None))
         return replace(self, parts=left, lost=tuple(lost))
 
+    def lost_of(self, segment: SegmentId) -> Iterator[tuple[int, int]]:
+        """Yield what is lost of a segment: first offset and end (bytes)."""
+        yield from ((hole.start, hole.end) for hole in self.lost if hole.segment == segment)
+
     def _check_gap(self, segment: SegmentId, start: int, end: int) -> None:
-        holes = ((hole.start, hole.end) for hole in self.lost if hole.segment == segment)
-        self.source.check_gap(segment, start, end, also=holes)
+        self.source.check_gap(segment, start, end, also=self.lost_of(segment))
 
 
 def generation_of(import_id: str) -> int | None:

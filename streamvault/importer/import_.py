@@ -6,8 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import product
-from typing import get_args
 
 from streamvault.common.errors import Damaged, Usage
 from streamvault.common.lazy import LazyMap
@@ -16,12 +14,12 @@ from streamvault.common.progress import Progress
 from streamvault.common.report import GapReport
 from streamvault.common.units import age_text, moment_text
 from streamvault.importer.from_archive import Selection, generation_of
-from streamvault.importer.plan import RestorePlan, check_filler, plan_restore, scaling_warnings
+from streamvault.importer.plan import RestorePlan, plan_restore, scaling_warnings
 from streamvault.importer.reader_groups import ArchivedGroups, group_warnings
-from streamvault.importer.reports import ImportOptions, ImportReport, Numbers, Offsets, renumbered
+from streamvault.importer.reports import ImportOptions, ImportReport, renumbered
 from streamvault.importer.run import RESTORE_TASKS, ImportRun, Restored
 from streamvault.importer.schemas import ArchivedSchemas
-from streamvault.importer.target import TargetTaken, unfinished_import
+from streamvault.importer.target import TargetTaken, check_filler, unfinished_import
 from streamvault.layouts.archived_range import ArchivedRange
 from streamvault.manifests.archive import Archive, NoSuchArchive
 from streamvault.manifests.damage import ArchivedPart
@@ -58,13 +56,11 @@ class Planner:
     Attributes:
         archive: the archive, or a table's copy of it.
         options: which part of it is restored, and how.
-        master: where damaged ranges are looked for, see `ImportOptions.skip_damaged`.
-        progress: is told of that.
+        progress: is told when damaged ranges are looked for.
     """
 
     archive: Archive
     options: ImportOptions
-    master: str
     progress: Progress
 
     def select(self, generation: int | None) -> Selection:
@@ -73,7 +69,7 @@ class Planner:
         cuts = (self.options.from_cut, self.options.to_cut)
         from_cut, to_cut = (parse_cut(cut, history.stream, history.sealed_end) for cut in cuts)
         selected = Selection(source, select_parts(self.archive.address, history, from_cut, to_cut), from_cut, to_cut)
-        return selected.without_damaged(self.master, self.progress) if self.options.skip_damaged else selected
+        return selected.without_damaged(self.options.master, self.progress) if self.options.skip_damaged else selected
 
     def plan(self, generation: int | None) -> PlannedRestore:
         """Plan the restore up to a generation; None for the newest."""
@@ -107,21 +103,20 @@ class Planner:
             Usage: they are not; the message has the unfinished import's.
         """
         generation = generation_of(import_id) if import_id and import_id != plan.import_id else None
-        if generation is None or self.options.generation not in {None, generation}:
+        if not import_id or generation is None or self.options.generation not in {None, generation}:
             return
         try:
             selection = self.select(generation)
         except (NoSuchArchive, Usage):
             return  # it is of another archive, or has other cuts
-        for offsets, numbers in product(get_args(Offsets), get_args(Numbers)):
-            other = self.options.model_copy(update={"offsets": offsets, "numbers": numbers})
-            if other != self.options and selection.import_id(other) == import_id:
-                raise Usage(
-                    f"an unfinished import has other options: --offsets {offsets}, --numbers {numbers}",
-                    where=where,
-                    todo="Give these options to resume it, or choose another name. To abandon it, stop its run, then "
-                    "delete the stream, unless something else has written to it.",
-                )
+        other = selection.begun_with(import_id, self.options)
+        if other is not None and other != self.options:
+            raise Usage(
+                f"an unfinished import has other options: --offsets {other.offsets}, --numbers {other.numbers}",
+                where=where,
+                todo="Give these options to resume it, or choose another name. To abandon it, stop its run, then "
+                "delete the stream, unless something else has written to it.",
+            )
 
 
 def open_source(uri: str, options: ImportOptions) -> Archive:
@@ -305,7 +300,7 @@ def import_stream(archive: str, stream: str, options: ImportOptions, progress: P
     load_index_code()
     source = open_source(archive, options)
     plan_began = time.monotonic()
-    planner = Planner(source, options, options.master, progress)
+    planner = Planner(source, options, progress)
     at = options.at_time
     generation = options.generation if at is None else generation_at(source, at)
     with open_stream(stream) as target:

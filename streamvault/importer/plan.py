@@ -22,7 +22,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from streamvault.common.errors import Failed, Usage
+from streamvault.common.errors import Failed
 from streamvault.common.lazy import LazyChain, LazyMap
 from streamvault.importer.fill import TargetSpan
 from streamvault.importer.reports import MovedBoundary, Numbers, Offsets, TargetOptions
@@ -391,7 +391,7 @@ class Content:
 
 
 def plan_restore(content: Content, options: TargetOptions) -> RestorePlan:
-    """Plan how a new stream gets a content; `check_filler` is left to the caller.
+    """Plan how a new stream gets a content; `importer.target.check_filler` is left to the caller.
 
     Raises:
         CannotReplay: no new stream can get the source's segment numbers, which are to be kept.
@@ -492,25 +492,3 @@ def _plan_segment(content: Content, segment: SegmentId, between: tuple[int, int 
 
 def _span_of(shift: int, part: SourcePart) -> TargetSpan:
     return TargetSpan(part.start - shift, part.end - shift, part)
-
-
-def check_filler(plan: RestorePlan, limit: int, held: Mapping[SegmentId, int] | None = None) -> None:
-    """Check how much filler is to be appended.
-
-    Args:
-        plan: the target's final content.
-        limit: see `TargetOptions.filler_limit`.
-        held: segment → bytes that an unfinished target has already.
-
-    Raises:
-        Usage: it is more than the limit.
-    """
-    for segment, planned in plan.segments.items():
-        begun = (held or {}).get(segment, 0)
-        size = sum(max(0, span.end - max(span.start, begun)) for span in planned.spans if span.part is None)
-        if size > limit:
-            raise Usage(
-                f"keeping offsets needs {size} bytes of filler, more than --filler-limit {limit}",
-                where=segment.in_stream(plan.source),
-                todo="Use --offsets shift, so that segments start at 0, or raise the limit.",
-            )

@@ -6,7 +6,7 @@ cut that corresponds to its position. A group that is there already is left as i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
@@ -180,11 +180,11 @@ def check_keeps_offsets(offsets: str) -> None:
         raise Usage("--reader-groups requires --offsets keep", todo=todo)
 
 
-def recorded_groups(documents: Sequence[Mapping[str, Any]], stream: StreamName) -> tuple[CarriedGroup, ...]:
-    """Return the report of the groups that a ledger has."""
+def recorded_groups(documents: Sequence[Mapping[str, Any]] | None, stream: StreamName) -> tuple[CarriedGroup, ...]:
+    """Return the report of the groups that a ledger has; None for none."""
     return tuple(
         replace(one.left_out(one.problem, stream), outcome="left out" if one.problem else "noted")
-        for one in map(NotedGroup.from_json, documents)
+        for one in map(NotedGroup.from_json, documents or ())
     )
 
 
@@ -295,12 +295,7 @@ def _restored(one: SourceGroup, described: StreamDescription, selection: Selecti
 
 def _after_gaps(segment: SegmentId, at: int, described: StreamDescription, selection: Selection) -> int:
     """Return the first offset from a position on that is in no gap: what fills a gap is no event of the source."""
-    for start, end in sorted(_gaps(segment, selection)):
+    for start, end in sorted([*selection.source.history.gaps(segment), *selection.lost_of(segment)]):
         if start <= at < end:
             at = end
     return min(at, described.tail.offsets.get(segment, at))
-
-
-def _gaps(segment: SegmentId, selection: Selection) -> Iterable[tuple[int, int]]:
-    yield from selection.source.history.gaps(segment)
-    yield from ((hole.start, hole.end) for hole in selection.lost if hole.segment == segment)

@@ -162,6 +162,9 @@ class ImportRun:
         mirrors: the target mirrors a source that may be truncated at any time. What an earlier run appended is not read
             back: each block was acknowledged at its offset, so it cannot differ unless something else wrote; the last
             of it is compared before more is appended. Whole events are appended, see `FillTask`.
+
+    Attributes:
+        moved_bytes: bytes that this run has appended so far, without filler.
     """
 
     def __init__(
@@ -172,16 +175,11 @@ class ImportRun:
         self._window = window
         self._read_back = read_back
         self._mirrors = mirrors
-        self._moved = 0
+        self.moved_bytes = 0
         # archived segment → `Filled.proved_from`
         self._proved: dict[SegmentId, int] = {}
         # archived segment → target's segment
         self._segments: Mapping[SegmentId, SegmentId] = {}
-
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes that this run has appended so far, without filler."""
-        return self._moved
 
     def check_free(self, begun: str | None) -> None:
         """Check that the target is free or this import's own; changes nothing.
@@ -315,7 +313,7 @@ class ImportRun:
             then(self._segments)
         finished = time.monotonic()
         progress.end()
-        return Restored(target.resumed, events, size, self._moved, self._segments, finished)
+        return Restored(target.resumed, events, size, self.moved_bytes, self._segments, finished)
 
     def digest(self, segment: SegmentId, start: int, end: int) -> str:
         """Return the SHA-256 of what the target has of some bytes of a segment of the source, hexadecimal.
@@ -369,7 +367,7 @@ class ImportRun:
                 if filled is not None:
                     segment = filling.pop(filled.segment)
                     full.add(segment)
-                    self._moved += filled.moved
+                    self.moved_bytes += filled.moved
                     self._proved[segment] = filled.proved_from
                     progress.advance(0, filled.appended)
 

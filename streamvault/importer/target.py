@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from streamvault.common.errors import Conflict, Failed, Usage
 from streamvault.importer.from_archive import generation_of
-from streamvault.importer.plan import MAP_NUMBERS, RestorePlan, ScaleStep, check_filler
+from streamvault.importer.plan import MAP_NUMBERS, RestorePlan, ScaleStep
 from streamvault.streamstore.cuts import counterparts, is_before, pair_changes, segments_between
 from streamvault.streamstore.errors import (
     InvalidCut,
@@ -592,39 +592,38 @@ class Unfinished:
         Raises:
             TargetTaken: it was sealed, scaled, truncated or written to.
         """
-        where = self.stream.uri
         if self.described.sealed:
-            raise TargetTaken("the unfinished stream was sealed", where=where, todo=OTHER_NAME)
+            raise self._changed("sealed")
         segments = matching(self.described.epochs, plan)
         if segments is None:
             if not has_data(self.described):
                 return {}  # it only uses up numbers, and will be created again
-            raise TargetTaken("the unfinished stream was scaled by another process", where=where, todo=OTHER_NAME)
+            raise self._changed("scaled by another process")
         checked = {segments[old] for old in segments if plan.segments[old].spans}
         if segments.keys() >= plan.head.offsets.keys():
             head = StreamCut(self.described.name, renamed(plan.head.offsets, segments))
             if not is_before(self.described, self.described.head, head):
-                raise TargetTaken(
-                    "the unfinished stream was truncated by another process", where=where, todo=OTHER_NAME
-                )
+                raise self._changed("truncated by another process")
             if is_before(self.described, head, self.described.tail):  # else it is behind the source's head
                 checked = set(segments_between(self.described, head, self.described.tail))
         for old, new in segments.items():
             end = plan.segments[old].end
             if new in checked and self.ends.get(new, 0) > end:
-                what = f"the unfinished stream was written to by another process; the source has {end} bytes"
                 where = f"{self.stream.store.uri}/{new.in_stream(self.described.name)} offset {end}"
-                raise TargetTaken(what, where=where, todo=OTHER_NAME)
+                raise self._changed(f"written to by another process; the source has {end} bytes", where)
         return segments
 
+    def _changed(self, how: str, where: str = "") -> TargetTaken:
+        return TargetTaken(f"the unfinished stream was {how}", where=where or self.stream.uri, todo=OTHER_NAME)
 
-def check_missing_filler(plan: RestorePlan, limit: int, unfinished: Unfinished | None) -> None:
+
+def check_filler(plan: RestorePlan, limit: int, unfinished: Unfinished | None = None) -> None:
     """Check how much filler a target still needs.
 
     Args:
         plan: its final content.
         limit: see `TargetOptions.filler_limit`.
-        unfinished: what it holds already; None if it does not exist.
+        unfinished: what it holds already; None if that does not count, or it does not exist.
 
     Raises:
         Usage: it is more than the limit.
@@ -633,4 +632,12 @@ def check_missing_filler(plan: RestorePlan, limit: int, unfinished: Unfinished |
     if unfinished is not None:
         segments = counterparts(plan.replay.epochs, unfinished.described.epochs) or {}
         held = {old: unfinished.ends.get(new, plan.segments[old].end) for old, new in segments.items()}
-    check_filler(plan, limit, held)
+    for segment, planned in plan.segments.items():
+        begun = held.get(segment, 0)
+        size = sum(max(0, span.end - max(span.start, begun)) for span in planned.spans if span.part is None)
+        if size > limit:
+            raise Usage(
+                f"keeping offsets needs {size} bytes of filler, more than --filler-limit {limit}",
+                where=segment.in_stream(plan.source),
+                todo="Use --offsets shift, so that segments start at 0, or raise the limit.",
+            )

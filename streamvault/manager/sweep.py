@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 from streamvault.common.at_once import each_of
 from streamvault.common.errors import Conflict, Damaged, Problem, Usage
@@ -34,7 +33,7 @@ from streamvault.importer.fill import FillTask, TargetSegment, compare_all
 from streamvault.importer.from_archive import generation_of
 from streamvault.importer.import_ import Planner
 from streamvault.importer.plan import RestorePlan, plan_restore
-from streamvault.importer.reports import ImportOptions, Numbers, Offsets
+from streamvault.importer.reports import ImportOptions
 from streamvault.importer.target import Unfinished, first_segment_id, has_data, lease_stream, marked_import, origin_tag
 from streamvault.manager.ephemeral import EphemeralTag, ephemeral_lease, remove_stream
 from streamvault.manager.manager import LEASES, role_of
@@ -128,13 +127,9 @@ def _plan(origin: str, begun: str) -> RestorePlan | None:
     """Plan an import of an archive as it was begun; None if the archive does not give it any more."""
     archive = Archive.open(origin)
     archive.check_open(archive.listing())
-    planner = Planner(archive, ImportOptions(), "inline", Progress())
-    selection = planner.select(generation_of(begun))
-    for offsets, numbers in product(get_args(Offsets), get_args(Numbers)):
-        options = ImportOptions(offsets=offsets, numbers=numbers)
-        if selection.import_id(options) == begun:
-            return plan_restore(selection.content(options), options)
-    return None
+    selection = Planner(archive, ImportOptions(), Progress()).select(generation_of(begun))
+    options = selection.begun_with(begun, ImportOptions())
+    return None if options is None else plan_restore(selection.content(options), options)
 
 
 Removal = Callable[[], None]

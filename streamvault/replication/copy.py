@@ -13,7 +13,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from streamvault.common.errors import Conflict
 from streamvault.common.options import verb
@@ -24,7 +24,7 @@ from streamvault.concat.reports import CopyReport, JoinOptions
 from streamvault.importer.fill import TargetSpan
 from streamvault.importer.plan import Content, RestorePlan, SegmentPlan, scaling_warnings
 from streamvault.importer.reader_groups import group_warnings
-from streamvault.importer.reports import MovedBoundary, renumbered
+from streamvault.importer.reports import FilledStreamReport, MovedBoundary, renumbered
 from streamvault.importer.run import COMPARED_BYTES, RESTORE_TASKS, SEGMENTS_TO_COMPARE, ImportRun, Restored
 from streamvault.importer.target import (
     OTHER_NAME,
@@ -262,7 +262,7 @@ class CopyTarget(ReplicaTarget):
     def id_of(self, described: StreamDescription) -> str:
         """Return the name of the copy of a source: the same for the same source, cuts and options."""
         cuts = [None if cut is None else cut.to_json() for cut in self._cuts.values()]
-        return replica_id(self._source, described, self._options, cuts, kind=COPY)
+        return replica_id(self.source, described, self.options, cuts, kind=COPY)
 
     def begins(self, described: StreamDescription) -> StreamDescription:
         """See the base class."""
@@ -271,11 +271,11 @@ class CopyTarget(ReplicaTarget):
     @property
     def lacks_record(self) -> bool:
         """See the base class: without it, nothing tells that the source was replaced while it was read."""
-        return self._replica.record is None or self._replica.record.reading is None
+        return self.replica.record is None or self.replica.record.reading is None
 
     def check_free(self) -> str | None:
         """See the base class."""
-        stream = self._replica.stream
+        stream = self.replica.stream
         begun = unfinished_import(stream)
         if begun is None or begun == self.id or (found := stream.find()) is None:
             return begun
@@ -288,7 +288,7 @@ class CopyTarget(ReplicaTarget):
         """See the base class."""
         return TargetTaken(
             "the record of where the unfinished copy began is gone",
-            where=self._replica.uri,
+            where=self.replica.uri,
             todo="Copy into another name. Delete the unfinished copy only if the source still has its events.",
         )
 
@@ -296,7 +296,7 @@ class CopyTarget(ReplicaTarget):
         """Build the error for an unfinished target that is a copy of an earlier stream of the source's name."""
         return TargetTaken(
             "the source has been deleted and created again since this copy was started",
-            where=self._replica.uri,
+            where=self.replica.uri,
             todo="Choose another name. The unfinished copy may have events that no other stream has.",
         )
 
@@ -325,10 +325,7 @@ class CopyJob(Mirror):
         progress: Progress,
         tasks: Tasks,
     ) -> None:
-        replica = Replica(target)
-        super().__init__(
-            source, CopyTarget(source, replica, options, cuts), replica, options, progress=progress, tasks=tasks
-        )
+        super().__init__(CopyTarget(source, Replica(target), options, cuts), progress, tasks)
         self._stream = target
         self._origin = source.stream
         self._cuts = cuts
@@ -348,11 +345,11 @@ class CopyJob(Mirror):
     def content(self, look: SourceState) -> Content:
         """See the base class; the copy gets a tag that says so."""
         described = look.described
-        begin, given, import_id = self.target.begins(described), described.configuration, self.target.id
+        given, import_id = described.configuration, self.target.id
         filled = (tag for tag in given.tags if tag.startswith(FILLED))
         tagged = replace(given, tags=(*users_tags(given), *filled, self._tag(import_id)))
         return replace(
-            mirrored_content(look, import_id=import_id, first_head=self.reach.beginning(begin), **self._cuts),
+            mirrored_content(look, import_id=import_id, first_head=self.target.beginning(described), **self._cuts),
             described=replace(described, configuration=tagged),
         )
 
@@ -527,19 +524,8 @@ def _copy_ranges(source: StreamSource, target: OpenStream, options: CopyOptions,
         planner = RangePlanner(source, options.ranges, window=options.window)
         tasks = Tasks(options.master, stack, STITCH_TASKS)
         joined = join_parts(planner, target, options.shared_with(JoinOptions), tasks, progress)
-    return CopyReport(
-        source=source.uri,
-        stream=target.uri,
-        resumed=joined.resumed,
-        unchanged=joined.unchanged,
-        bytes=joined.bytes,
-        moved_bytes=joined.moved_bytes,
-        segments=joined.segments,
-        places=joined.places,
-        warnings=joined.warnings,
-        dry_run=joined.dry_run,
-        seconds=joined.seconds,
-    )
+    shared = {one.name: getattr(joined, one.name) for one in fields(FilledStreamReport)}
+    return CopyReport(source=source.uri, places=joined.places, **shared)
 
 
 def _report(source: str, stream: str, planned: Planned, warnings: tuple[str, ...]) -> CopyReport:

@@ -87,7 +87,7 @@ def move_stream(source: str, stream: str, options: MoveOptions, progress: Progre
                 move.clean_up()
             report = replace(report, unchanged=True)
         elif options.dry_run:
-            report = replace(report, bytes=move.missing(), reader_groups=move.planned_groups())
+            report = move.rehearse(report)
         else:
             report = move.run(report, progress)
         progress.end()
@@ -143,13 +143,15 @@ class _Move:
             self._leave_tombstone()
         remove_leftovers(self._replica.stream)
 
-    def missing(self) -> int:
-        """Return how many bytes are still to be replicated."""
-        if self._begun() is not None:
-            return 0
-        replication = self._replication(Progress())
-        replication.look_first()
-        return replication.reach.behind()
+    def rehearse(self, report: MoveReport) -> MoveReport:
+        """Report what is still to be replicated, and which reader groups are to come along."""
+        missing = 0
+        if self._begun() is None:
+            replication = self._replication(Progress())
+            replication.look_first()
+            missing = replication.target.behind()
+        groups = self._groups().planned() if self._options.reader_groups else ()
+        return replace(report, bytes=missing, reader_groups=groups)
 
     def run(self, report: MoveReport, progress: Progress) -> MoveReport:
         """Move the stream, or go on where an earlier run was killed."""
@@ -238,10 +240,6 @@ class _Move:
             todo=f"Run 'streamvault promote {self._replica.uri}' to use the new stream as it is.",
         )
 
-    def planned_groups(self) -> tuple[CarriedGroup, ...]:
-        """Return the reader groups that are to come along."""
-        return self._groups().planned() if self._options.reader_groups else ()
-
     def _groups(self) -> CarryingGroups:
         return CarryingGroups(self._source.stream, self._replica.stream, self._options.offsets, strict=True)
 
@@ -289,7 +287,7 @@ class _Move:
         replication = self._replication(progress)
         while True:
             look, copied = self._source.look(), self._check_new()
-            head = replication.reach.cut_of(copied, copied.head, look.described)
+            head = replication.target.cut_of(copied, copied.head, look.described)
             if head is None:
                 raise Conflict(
                     "the new stream was scaled and truncated before it was compared, so the old one is kept",

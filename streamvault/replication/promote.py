@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
@@ -73,24 +73,14 @@ SHRINKING = 0.9
 
 @contextmanager
 def taking_over(replication: Replication) -> Iterator[None]:
-    """As `Replication.begin`; a running replication gives way once its round has ended.
+    """Look at source and replica, and hold the lease; a running replication gives way once its round has ended.
 
     The lease is deleted in the end.
 
     Raises:
-        Problem: as `Replication.begin`.
+        Problem: as `Replication.look_first` and `Replication.hold`.
     """
     replication.look_first()
-    try:
-        _take_over(replication)
-        yield
-    except BaseException:
-        replication.release()
-        raise
-    replication.release(remove=True)
-
-
-def _take_over(replication: Replication) -> None:
     try:
         replication.hold()
     except TargetBusy:
@@ -98,9 +88,15 @@ def _take_over(replication: Replication) -> None:
             raise
         replication.replica.note(claim=replication.claim)
         replication.hold(WAIT_SECONDS)
+    try:
+        yield
+    except BaseException:
+        replication.release()
+        raise
+    replication.release(remove=True)
 
 
-def cut_over(replication: Replication, source: StreamSource, *, retention: KeptRetention = "keep") -> Lease:
+def cut_over(replication: Replication, source: StreamSource, *, retention: KeptRetention) -> Lease:
     """Seal a replica's source, bring the replica up to its end, compare, and finish it.
 
     The replica's ledger stays, and the lease, which is returned; the caller deletes them.
@@ -144,7 +140,7 @@ def cut_over(replication: Replication, source: StreamSource, *, retention: KeptR
     lease = replication.hold(WAIT_SECONDS)  # it may have been lost in an outage
     check_exists(replication)
     replication.round()
-    replication.reach.check_complete()
+    replication.target.check_complete()
     replica.finish(lease, complete=True)
     replication.cutover_seconds = time.monotonic() - sealed
     return lease
@@ -272,7 +268,8 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
             tail_time=record.taken_text,
             dry_run=options.dry_run,
         )
-        _check(record, replica.uri, seal_source=options.seal_source)
+        if options.seal_source:
+            _check_can_seal(record, replica.uri)
         replication = None
         if options.seal_source and not record.promoted:
             origin = StreamSource(stack.enter_context(open_stream(record.source)))
@@ -284,7 +281,7 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
             replica.check(record)
         if options.dry_run:
             noted = record.reader_groups if options.reader_groups else None
-            return replace(report, reader_groups=recorded_groups(noted or (), replica.stream.name))
+            return replace(report, reader_groups=recorded_groups(noted, replica.stream.name))
         if replication is not None:
             with taking_over(replication):
                 check_exists(replication)
@@ -301,8 +298,12 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
                 renumbered=renumbered(replication.segments),
             )
         else:
-            groups = finish_replica(replica, options.retention, lambda: _late_groups(replica, options, stack))
-            report = replace(report, reader_groups=groups)
+            with finishing_under_lease(replica.stream, record.work) as lease:
+                replica.choose_retention(options.retention)
+                replica.finish(lease, complete=False)
+                # before the ledger is deleted, so that it is repeated if this is killed
+                report = replace(report, reader_groups=_late_groups(replica, options, stack))
+                replica.forget()
         progress.end()
         record = replica.record or record
         unrecorded = options.reader_groups and replication is None and record.reader_groups is None
@@ -321,21 +322,20 @@ def promote_replica(stream: str, options: PromoteOptions, progress: Progress) ->
         )
 
 
-def _check(record: Record, where: str, *, seal_source: bool) -> None:
+def _check_can_seal(record: Record, where: str) -> None:
     """Check that the source can be sealed.
 
     Raises:
         Conflict: a promotion that leaves it open has not ended.
         Usage: it is an archive.
     """
-    if seal_source and record.is_promoting and not record.sealing:
+    if record.is_promoting and not record.sealing:
         raise Conflict(
             "a promotion of the replica without sealing its source has not finished",
             where=where,
             todo="Promote without --seal-source.",
         )
-    if seal_source:
-        _check_is_stream(record.source)
+    _check_is_stream(record.source)
 
 
 def _look(replication: Replication) -> None:
@@ -359,21 +359,6 @@ def _check_is_stream(source: str) -> None:
             where=source,
             todo="Promote without --seal-source.",
         )
-
-
-def finish_replica(
-    replica: Replica, retention: KeptRetention = "keep", then: Callable[[], tuple[CarriedGroup, ...]] = tuple
-) -> tuple[CarriedGroup, ...]:
-    """Finish a replica as it is, or go on with finishing it; `retention` is as for `promote_replica`.
-
-    What is to be done ``then``, and is repeated if this is killed, is done before the ledger is deleted.
-    """
-    with finishing_under_lease(replica.stream, replica.newest.work) as lease:
-        replica.choose_retention(retention)
-        replica.finish(lease, complete=False)
-        done = then()
-        replica.forget()
-    return done
 
 
 def _carrying(origin: StreamSource, replica: Replica, record: Record) -> CarryingGroups:

@@ -20,13 +20,7 @@ from streamvault.common.errors import Conflict, Failed, Problem
 from streamvault.common.units import moment_text
 from streamvault.importer.plan import fitting_configuration
 from streamvault.importer.reports import KeptRetention, TargetOptions
-from streamvault.importer.target import (
-    TargetTaken,
-    first_segment_id,
-    look_again,
-    marked_import,
-    unfinished_import,
-)
+from streamvault.importer.target import TargetTaken, first_segment_id, look_again, marked_import, unfinished_import
 from streamvault.manifests.manifest import Configuration
 from streamvault.sources.identity import SourcePosition
 from streamvault.sources.source import Source
@@ -200,12 +194,8 @@ def check_ends(replica: OpenStream, record: Record) -> StreamDescription:
     Raises:
         Failed: it may have filler that is still to be truncated; it has less than the ledger says; or it ends inside
             an event, as a round that was appending a large one was killed.
+        NoSuchSegment, SegmentTruncated: it was truncated meanwhile.
     """
-    # a late run of the replication may truncate it
-    return look_again(lambda: _check_ends(replica, record), NoSuchSegment, SegmentTruncated)
-
-
-def _check_ends(replica: OpenStream, record: Record) -> StreamDescription:
     todo = KEEP if record.is_promoting else REPLICATE_ONCE_MORE
     store, name, described = replica.store, replica.name, replica.describe()
     if record.tail is None or record.skipping or not record.is_about(described):
@@ -469,7 +459,8 @@ class Replica:
         if self.stream.describe().sealed:
             todo = "It can still be read. If the source still exists, replicate into another stream."
             raise TargetTaken("the unfinished stream was sealed", where=self.uri, todo=todo)
-        return check_ends(self.stream, record)
+        # a late run of the replication may truncate it
+        return look_again(lambda: check_ends(self.stream, record), NoSuchSegment, SegmentTruncated)
 
     def _settle(self, lease: Lease, *, complete: bool) -> Record:
         """Fence the replica, check it, and then record that it is promoted; return that record.

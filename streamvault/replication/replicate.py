@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from streamvault.common.errors import Problem, Usage
 from streamvault.common.options import verb
 from streamvault.common.progress import Progress
-from streamvault.common.report import CarriedGroup
 from streamvault.common.units import now_utc
 from streamvault.common.waiting import Retrier, Round, pause, repeat_rounds
 from streamvault.importer.plan import fitting_configuration, scaling_warnings
@@ -84,9 +83,7 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
         if isinstance(origin, StreamSource):
             check_other_stream(origin.stream, replica.stream)
         tasks = Tasks(options.master, stack, RESTORE_TASKS)
-        retrier = Retrier(
-            options.retry_for, progress, until=math.inf if options.lasting is None else began + options.lasting
-        )
+        retrier = Retrier(options.retry_for, progress, until=began + (options.lasting or math.inf))
         replication = Replication(
             origin, replica, options, keep_head=options.keep_head, progress=retrier.watched, tasks=tasks
         )
@@ -96,7 +93,8 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
             with _reporting_promotion(replication):
                 return _lag(replication, replica, source, stream)
         with _reporting_promotion(replication):
-            described = replication.begin()
+            described = replication.look_first().look.described
+            replication.hold()
         given = described.configuration
         warnings = scaling_warnings(given, fitting_configuration(given, len(described.tail.offsets)))
         if replication.target.is_new and options.numbers == "map":
@@ -105,7 +103,7 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
             progress.warn_all(warnings)
             ended = None
             with _reporting_promotion(replication):
-                behind = replication.reach.behind()
+                behind = replication.target.behind()
                 if options.follow:
                     rest = options.every or REPLICATE_EVERY
                     ended = repeat_rounds(
@@ -113,7 +111,6 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
                         retrier,
                         every=rest,
                         idle=options.idle,
-                        lasting=options.lasting,
                         began=began,
                     )
                 else:
@@ -122,6 +119,7 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
             replication.release()
         progress.end()
         record = replica.record
+        noted = record.reader_groups if record and options.reader_groups else None
         return ReplicateReport(
             source=source,
             stream=stream,
@@ -137,7 +135,7 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
             offsets=options.offsets,
             numbers=options.numbers,
             renumbered=renumbered(replication.segments),
-            reader_groups=_reported(replica, options),
+            reader_groups=recorded_groups(noted, replica.stream.name),
             warnings=(*warnings, *replication.warnings),
             seconds=tasks.seconds,
         )
@@ -151,12 +149,6 @@ def _groups(origin: StreamSource | ArchiveSource, replica: Replica, options: Rep
             todo="Omit it, or restore the archive with 'streamvault import --reader-groups'.",
         )
     return CarryingGroups(origin.stream, replica.stream, options.offsets)
-
-
-def _reported(replica: Replica, options: ReplicateOptions) -> tuple[CarriedGroup, ...]:
-    """Return the reader groups that were recorded last, if they were asked for."""
-    noted = replica.record.reader_groups if replica.record is not None and options.reader_groups else None
-    return recorded_groups(noted or (), replica.stream.name)
 
 
 @contextmanager
@@ -181,7 +173,7 @@ def _lag(replication: Replication, replica: Replica, source: str, stream: str) -
     """Return how far the replica is behind its source."""
     replication.look_first()
     record = None if replication.target.is_new else replica.read()
-    behind = replication.reach.behind()
+    behind = replication.target.behind()
     taken = None if record is None else record.taken_at
     age = None if taken is None else round(max(0.0, (now_utc() - taken).total_seconds()), 3)
     return ReplicateReport(

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from streamvault.common.errors import Conflict, Overtaken
+from streamvault.common.errors import Conflict, Failed, Overtaken
 from streamvault.common.progress import Progress
 from streamvault.common.units import now_utc
 from streamvault.common.waiting import Round
@@ -30,7 +30,7 @@ from streamvault.importer.target import (
     TargetBusy,
     TargetTaken,
     Unfinished,
-    check_missing_filler,
+    check_filler,
     has_data,
     look_again,
     reporting_lost_lease,
@@ -39,7 +39,7 @@ from streamvault.importer.target import (
     unfinished_import,
 )
 from streamvault.manifests.archive import NoSuchArchive
-from streamvault.replication.content import CarryingGroups, Reach, mirrored_content
+from streamvault.replication.content import CarryingGroups, mirrored_content
 from streamvault.replication.replica import (
     REPLICA,
     Record,
@@ -56,7 +56,7 @@ from streamvault.sources.identity import COMPARED_SEGMENTS, AnotherSource, Sourc
 from streamvault.sources.source import Source, SourceState, bytes_after
 from streamvault.sources.sources import StreamSource
 from streamvault.streamstore.byte_source import SourceTruncated
-from streamvault.streamstore.cuts import is_before
+from streamvault.streamstore.cuts import counterparts, is_before, later_of
 from streamvault.streamstore.errors import InvalidCut, NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.model import SegmentId, StreamCut, StreamDescription
@@ -73,17 +73,19 @@ class ReplicaTarget:
         keep_head: keep what the source truncates. Once given, it holds for the replica.
 
     Attributes:
+        source, replica, options: as above.
         id: see `Record.work`; known after `find`.
         first: see `Record.target`; empty before `begin`.
         keep_head: as above.
         is_new: whether there was no target when it was read.
+        deleted: the newest record of the ledger that was read if that is about a target that was deleted, else None.
     """
 
     def __init__(self, source: Source, replica: Replica, options: TargetOptions, *, keep_head: bool) -> None:
-        self._source = source
-        self._replica = replica
-        self._options = options
-        self._deleted: Record | None = None
+        self.source = source
+        self.replica = replica
+        self.options = options
+        self.deleted: Record | None = None
         self._described: StreamDescription
         self.keep_head = keep_head
         self.id = self.first = ""
@@ -92,13 +94,8 @@ class ReplicaTarget:
     @property
     def keeps_head(self) -> bool:
         """Whether the replica keeps what the source truncates. An omitted option must not delete the only copy."""
-        record = self._replica.record
+        record = self.replica.record
         return self.keep_head or (record is not None and record.keep_head)
-
-    @property
-    def was_deleted(self) -> bool:
-        """Whether the ledger that was read is about a replica that was deleted."""
-        return self._deleted is not None
 
     def find(self, described: StreamDescription) -> None:
         """As `read`, for the replica of a source that was looked at.
@@ -111,7 +108,7 @@ class ReplicaTarget:
 
     def id_of(self, described: StreamDescription) -> str:
         """Return `Record.work` of the replica of a source."""
-        return replica_id(self._source, described, self._options)
+        return replica_id(self.source, described, self.options)
 
     def check_free(self) -> str | None:
         """Check that the target is free or this replica; return `unfinished_import`.
@@ -119,7 +116,7 @@ class ReplicaTarget:
         Raises:
             TargetTaken: it is neither.
         """
-        replica, source, options = self._replica, self._source, self._options
+        replica, source, options = self.replica, self.source, self.options
         begun = unfinished_import(replica.stream)
         if begun is None:
             return None
@@ -153,10 +150,10 @@ class ReplicaTarget:
 
     def _is_origin(self) -> bool:
         """Whether the source is a promoted replica of the target: the old cluster is back."""
-        if not isinstance(self._source, StreamSource):
+        if not isinstance(self.source, StreamSource):
             return False
-        described = self._source.stream.find()
-        return described is not None and tag_of(described.configuration, REPLICA_OF) == replica_tag(self._replica.uri)
+        described = self.source.stream.find()
+        return described is not None and tag_of(described.configuration, REPLICA_OF) == replica_tag(self.replica.uri)
 
     def read(self) -> None:
         """Check the target, and read the ledger. `Replica.record` is None if that is not about the target.
@@ -164,31 +161,31 @@ class ReplicaTarget:
         Raises:
             TargetTaken: it is neither free nor this replica, its promotion has begun, or its ledger is missing.
         """
-        replica = self._replica
+        replica = self.replica
         begun = self.check_free()
         record = replica.read()
-        self.is_new, self._deleted = begun is None, None
+        self.is_new, self.deleted = begun is None, None
         if begun is None:
-            self._deleted, replica.record = record, None
+            self.deleted, replica.record = record, None
             return
         if record is not None and record.is_promoting:
             raise replica.promoting_error()
         described = replica.stream.describe()
         if record is not None and not record.is_about(described):
-            self._deleted, replica.record = record, None
+            self.deleted, replica.record = record, None
         if is_own(described.configuration) and has_data(described) and self.lacks_record:
             raise self.no_ledger_error()
 
     @property
     def lacks_record(self) -> bool:
         """Whether a target that has data cannot be continued, because of what its ledger does not say."""
-        return self._replica.record is None and self._options.offsets == "shift"
+        return self.replica.record is None and self.options.offsets == "shift"
 
     def no_ledger_error(self) -> TargetTaken:
         """Build the error for an unfinished target whose offsets are counted from a place that is no longer known."""
         return TargetTaken(
             "the replica's ledger, which records the offset shifts, is missing",
-            where=self._replica.uri,
+            where=self.replica.uri,
             todo="Replicate into another stream. Delete this one only if the source still has all its events.",
         )
 
@@ -208,7 +205,7 @@ class ReplicaTarget:
         Raises:
             Conflict: it was deleted and created again.
         """
-        described, record = look.described, self._replica.record
+        described, record = look.described, self.replica.record
         if self.id_of(described) != (self.id if record is None else record.work):
             raise self.recreated_error()
         if record is not None and not _goes_on(self.begins(described), record):
@@ -220,8 +217,8 @@ class ReplicaTarget:
         """Build the error for a target whose source is another stream of its name now."""
         return Conflict(
             "the source was deleted and created again, so it is not the stream that was replicated",
-            where=self._source.uri,
-            todo=f"Promote {self._replica.uri} as it is, or replicate into another stream.",
+            where=self.source.uri,
+            todo=f"Promote {self.replica.uri} as it is, or replicate into another stream.",
         )
 
     def check_stays(self, unfinished: Unfinished | None) -> None:
@@ -233,7 +230,7 @@ class ReplicaTarget:
         Raises:
             Conflict: it was deleted meanwhile, or is another one of its name.
         """
-        record = self._replica.record
+        record = self.replica.record
         if record is None or not record.target:
             return  # it is still to be created
         if unfinished is None and self.check_free() == self.id:  # it may have been promoted
@@ -253,7 +250,7 @@ class ReplicaTarget:
         Raises:
             TargetTaken, TargetBusy, Conflict: as `ImportRun.take` and `begin`.
         """
-        target, is_new = run.take(lease), self._replica.record is None
+        target, is_new = run.take(lease), self.replica.record is None
         if target.marked:  # else it gets no data
             self.begin(described, target.first_segment_id, reading)
             if is_new:
@@ -261,7 +258,7 @@ class ReplicaTarget:
                 try:
                     target.check_unfinished()
                 except (TargetTaken, NoSuchStream, NoSuchScope):
-                    self._replica.retire()
+                    self.replica.retire()
                     raise
         return target
 
@@ -279,7 +276,7 @@ class ReplicaTarget:
             TargetBusy: another process has begun it.
             Conflict: the replica that the ledger is about was deleted meanwhile.
         """
-        replica = self._replica
+        replica = self.replica
         self.first = first
         record = replica.record
         if record is not None:
@@ -287,34 +284,99 @@ class ReplicaTarget:
                 raise self._gone()
             replica.note(target=first, reading=reading)
             return
-        if self._deleted is None and replica.read(create=True) is not None:
+        if self.deleted is None and replica.read(create=True) is not None:
             raise TargetBusy("another process is updating the replica", where=replica.uri)
         replica.note(self._first_record(self.begins(described), reading))
-        self.is_new, self._deleted = False, None
+        self.is_new, self.deleted = False, None
 
     def _first_record(self, described: StreamDescription, reading: SourcePosition | None) -> Record:
-        former = self._deleted
+        former = self.deleted
         sealing = former is not None and former.work == self.id and former.sealing
         return Record(
             work=self.id,
-            source=self._source.uri,
+            source=self.source.uri,
             stream=str(described.name),
-            offsets=self._options.offsets,
-            numbers=self._options.numbers,
-            filler_limit=self._options.filler_limit,
+            offsets=self.options.offsets,
+            numbers=self.options.numbers,
+            filler_limit=self.options.filler_limit,
             keep_head=self.keep_head,
             head=described.head.to_json(),
             configuration=configuration_document(described),
-            sealed=former.sealed if former is not None and sealing else is_sealed_by_user(self._source, described),
+            sealed=former.sealed if former is not None and sealing else is_sealed_by_user(self.source, described),
             sealing=sealing,
             target=self.first,
             reading=reading,
         )
 
+    def beginning(self, described: StreamDescription) -> StreamCut:
+        """Return the cut of the source at which the target began, or begins.
+
+        Args:
+            described: the source.
+        """
+        record = self.replica.record
+        return self.begins(described).head if record is None else StreamCut.from_json(record.head, self.source.name)
+
+    def reached(self, described: StreamDescription, unfinished: Unfinished | None) -> StreamCut:
+        """Return the cut of the source up to which the target has its bytes.
+
+        Args:
+            described: the source.
+            unfinished: the target; None if there is none.
+        """
+        beginning = self.beginning(described)
+        if unfinished is None:
+            return beginning
+        copied = unfinished.described
+        reached = self.cut_of(copied, copied.tail, described)
+        return beginning if reached is None else later_of(described, reached, beginning)
+
+    def cut_of(self, copied: StreamDescription, cut: StreamCut, described: StreamDescription) -> StreamCut | None:
+        """Return the source's cut that corresponds to one of the target's; None if a segment has no counterpart.
+
+        Args:
+            copied: the target.
+            cut: a cut of it.
+            described: the source.
+        """
+        segments = counterparts(described.epochs, copied.epochs)
+        names = {} if segments is None else {new: old for old, new in segments.items()}
+        if not names.keys() >= cut.offsets.keys():
+            return None
+        record, shifted = self.replica.record, self.options.offsets == "shift"
+        bases = StreamCut.from_json(record.head, self.source.name).offsets if record is not None and shifted else {}
+        reached = {names[s]: offset + bases.get(names[s], 0) for s, offset in cut.offsets.items()}
+        return StreamCut(self.source.name, reached)
+
+    def behind(self) -> int:
+        """Return how many bytes the source has that the target does not have."""
+        while True:
+            unfinished = Unfinished.find(self.replica.stream)
+            look = self.source.look()
+            try:
+                return bytes_after(look, self.reached(look.described, unfinished))
+            except (SourceTruncated, Overtaken):
+                continue
+
+    def check_complete(self) -> None:
+        """Check that the target ends where its source ends.
+
+        Raises:
+            Failed: it does not.
+        """
+        described = self.source.look().described
+        copied = self.replica.stream.describe()
+        if len(described.epochs) != len(copied.epochs) or self.cut_of(copied, copied.tail, described) != described.tail:
+            raise Failed(
+                "the replica does not end where its source ends",
+                where=f"{self.replica.uri}: {json.dumps(copied.tail.to_json())}",
+                todo="Run the same command again.",
+            )
+
     def _gone(self) -> Conflict:
         return Conflict(
             "the replica was deleted while it was replicated",
-            where=self._replica.uri,
+            where=self.replica.uri,
             todo="Run the same command again to begin a new one.",
         )
 
@@ -365,16 +427,13 @@ class Mirror:
     """A target that is brought up to its source: a replica in rounds, a copy in one.
 
     Args:
-        source: the source.
         target: the target, and the ledger that is about it.
-        replica: the target; it need not exist.
-        options: how the source becomes a new stream.
         progress: receives the progress.
         tasks: opens the runner.
 
     Attributes:
-        source, target, replica: see above.
-        reach: how far the target has come.
+        target: see above.
+        source, replica: the target's.
         moved_bytes: bytes that were appended, without filler.
     """
 
@@ -387,29 +446,19 @@ class Mirror:
     recognized_by: int | None = None
     """By how many segments' last bytes a source is recognized that is replaced meanwhile; None for all."""
 
-    def __init__(
-        self,
-        source: Source,
-        target: ReplicaTarget,
-        replica: Replica,
-        options: TargetOptions,
-        *,
-        progress: Progress,
-        tasks: Tasks,
-    ) -> None:
-        self.source = source
-        self.replica = replica
+    def __init__(self, target: ReplicaTarget, progress: Progress, tasks: Tasks) -> None:
+        self.source = target.source
+        self.replica = target.replica
         self.target = target
-        self.reach = Reach(source, replica, options.offsets)
         self.moved_bytes = 0
         self._seen: SourcePosition | None = None  # of an earlier look than the one that is copied
-        self._options = options
+        self._options = target.options
         self._progress = progress
         self._tasks = tasks
 
     def content(self, look: SourceState) -> Content:
         """Return what the target gets of the source."""
-        begin = self.reach.beginning(self.target.begins(look.described))
+        begin = self.target.beginning(look.described)
         return mirrored_content(look, import_id=self.target.id, first_head=begin)
 
     def check_reach(self, look: SourceState, unfinished: Unfinished | None) -> bool:  # noqa: ARG002
@@ -447,7 +496,7 @@ class Mirror:
             self.target.check_same(look)
         planned = self.plan(look)
         self._identify(planned, None)
-        check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
+        check_filler(planned.plan, self._options.filler_limit, unfinished)
         if unfinished is not None and not self.target.is_new:
             self.check_reach(look, unfinished)
             with look.reading("replicated"):
@@ -523,7 +572,7 @@ class Mirror:
         self.target.check_stays(unfinished)
         self.prepare(look, unfinished)
         planned = self.plan(look)
-        check_missing_filler(planned.plan, self._options.filler_limit, unfinished)
+        check_filler(planned.plan, self._options.filler_limit, unfinished)
         run, record = self.run(planned), self.replica.record
         # before the target is compared, so that both are the same stream
         before = None if record is None else record.reading
@@ -580,8 +629,7 @@ class Replication(Mirror):
         progress: Progress,
         tasks: Tasks,
     ) -> None:
-        target = ReplicaTarget(source, replica, options, keep_head=keep_head)
-        super().__init__(source, target, replica, options, progress=progress, tasks=tasks)
+        super().__init__(ReplicaTarget(source, replica, options, keep_head=keep_head), progress, tasks)
         self._lease: Lease | None = None
         self.claim = uuid.uuid4().hex
         self._claimed_before = ""  # `Record.claim` when the lease was taken
@@ -597,17 +645,6 @@ class Replication(Mirror):
     def _look_first(self) -> Planned:
         self.replica.check_promoting()
         return super()._look_first()
-
-    def begin(self) -> StreamDescription:
-        """As `look_first`, and take the lease; return the source.
-
-        Raises:
-            Problem: as `look_first`.
-            TargetBusy: another process is updating the replica.
-        """
-        described = self.look_first().look.described
-        self.hold()
-        return described
 
     @property
     def is_claimed(self) -> bool:
@@ -666,7 +703,7 @@ class Replication(Mirror):
 
     def prepare(self, look: SourceState, unfinished: Unfinished | None) -> None:
         """See the base class."""
-        if self.target.was_deleted:
+        if self.target.deleted is not None:
             # replaces the record of a deleted replica, before another one has data
             self.target.begin(look.described, "")
         record = self.replica.record
@@ -681,7 +718,7 @@ class Replication(Mirror):
 
     def runner(self, look: SourceState, unfinished: Unfinished | None) -> Runner:
         """See the base class."""
-        left = bytes_after(look, self.reach.cut(look.described, unfinished))
+        left = bytes_after(look, self.target.reached(look.described, unfinished))
         return InlineRunner(SHORT_THREADS) if left < SHORT_BYTES else self._tasks.runner
 
     def check_reach(self, look: SourceState, unfinished: Unfinished | None) -> bool:
@@ -691,7 +728,7 @@ class Replication(Mirror):
             Conflict: it has, and what it truncates is to be kept, so the replica would have a hole.
         """
         described = look.described
-        if is_before(described, described.head, self.reach.cut(described, unfinished)):
+        if is_before(described, described.head, self.target.reached(described, unfinished)):
             return False
         if self.target.keeps_head:
             raise Conflict(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -70,27 +70,20 @@ class CopyOptions(PartOptions, Distributed, Rehearsed):
 
     @model_validator(mode="after")
     def _check_method(self) -> Self:
-        if self.method == "bytes":
-            if self.segments is not None or self.key:
-                raise Usage("--segments and --key require --method events", todo="Add --method events.")
-            return self
-        others = {**PartOptions().model_dump(), "reader_groups": False}
-        given = [name for name, value in others.items() if getattr(self, name) != value]
-        if given:
-            name = {"from_cut": "from", "to_cut": "to"}.get(given[0], given[0].replace("_", "-"))
-            raise Usage(f"--{name} cannot be used with --method events", todo="Leave it out.")
+        others = [*PartOptions.model_fields, "reader_groups"]
+        if self.method == "events":
+            self._check_without(others, "--method events")
+        elif self.segments is not None or self.key:
+            raise Usage("--segments and --key require --method events", todo="Add --method events.")
+        if self.ranges:
+            self._check_without(sorted({*others, "method"} - {"window"}), "--range")
         return self
 
-    @model_validator(mode="after")
-    def _check_ranges(self) -> Self:
-        if not self.ranges:
-            return self
-        others = sorted({*PartOptions.model_fields, "reader_groups", "method"} - {"window"})
-        given = next((name for name in others if getattr(self, name) != getattr(CopyOptions(), name)), None)
-        if given is not None:
-            option = command_line(CopyOptions.model_fields[given]).option(given)
-            raise Usage(f"{option} cannot be used with --range", todo="Leave it out.")
-        return self
+    def _check_without(self, others: Iterable[str], given: str) -> None:
+        for name in others:
+            field = CopyOptions.model_fields[name]
+            if getattr(self, name) != field.default:
+                raise Usage(f"{command_line(field).option(name)} cannot be used with {given}", todo="Leave it out.")
 
 
 class ReplicateOptions(RoundOptions, TargetOptions, Distributed, Rehearsed):

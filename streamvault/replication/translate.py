@@ -13,7 +13,7 @@ from streamvault.replication.reports import TranslateReport, Translation
 from streamvault.sources.reader_groups import look_at_group
 from streamvault.streamstore.cuts import Cut, EndOf, live_ends, with_ends
 from streamvault.streamstore.model import Epochs, EventPointer, StreamCut, StreamName
-from streamvault.streamstore.uri import OpenStream, is_stream, open_stream
+from streamvault.streamstore.uri import is_stream, open_stream
 
 
 def translate(
@@ -49,10 +49,11 @@ def translate(
         restored = stack.enter_context(open_stream(stream, target=True))
         if origin is None:
             groups = {name: _noted_position(source, name) for name in reader_groups}
+            old, epochs, end_of = _history(source)
         else:
             groups = {name: look_at_group(origin.store, origin.name, name) for name in reader_groups}
-        old, old_epochs, end_of = _history(source) if origin is None else _live_history(origin)
-        target = TargetPositions.of(old_epochs, source, restored)
+            old, epochs, end_of = origin.name, origin.describe().epochs, live_ends(origin.store, origin.name)
+        target = TargetPositions.of(epochs, source, restored)
         translated = [_translated(position, old, end_of, target) for position in positions]
         for name, cut in groups.items():
             new = target.cut(cut)
@@ -80,11 +81,6 @@ def _history(archive_uri: str) -> tuple[StreamName, Epochs, EndOf]:
     archive = Archive.open(archive_uri)
     history = cache(archive.history)  # read only if an end is asked for
     return archive.stream, archive.manifest().epochs, lambda segment: history().sealed_end(segment)
-
-
-def _live_history(origin: OpenStream) -> tuple[StreamName, Epochs, EndOf]:
-    """Return the same of a stream."""
-    return origin.name, origin.describe().epochs, live_ends(origin.store, origin.name)
 
 
 def _translated(position: Cut, source: StreamName, end_of: EndOf, target: TargetPositions) -> Translation:

@@ -16,9 +16,9 @@ import pytest
 from streamvault import plan_archive
 from streamvault.common.errors import Usage
 from streamvault.exporter import forecast
-from streamvault.exporter.run import ExportTask
+from streamvault.exporter.run import Destination, ExportTask
 from streamvault.layouts.archived_range import ArchivedRange
-from streamvault.layouts.keys import PlaceAddress
+from streamvault.layouts.keys import GenerationSpan, PlaceAddress
 from streamvault.layouts.layout import open_layout
 from streamvault.manifests.history import by_segment
 from streamvault.manifests.index import encode_ranges
@@ -215,11 +215,11 @@ def test_memory_of_the_driver_is_what_its_objects_take() -> None:
     address, segment = PlaceAddress(RootAddress.parse("memory://root"), "scope/stream/"), SegmentId(0, 0)
     tracemalloc.start()
     try:
-        chain = SegmentChain(0, count * size, size)
+        chain, span = SegmentChain(0, count * size, size), GenerationSpan.of(1)
+        to = Destination(address, span, 1, "chunks", "", size)
         tasks = [
             ExportTask(
-                source=source, stream=name, segment=segment, segment_end=count * size, archive=address, generation=1,
-                attempt=1, layout="chunks", compression="", window=size, span=span,
+                source=source, stream=name, segment=segment, segment_end=count * size, span=span, to=to,
             )
             for span in chain.open_spans()
         ]  # fmt: skip

@@ -26,7 +26,7 @@ from streamvault import (
 from streamvault.common.errors import Failed, Usage
 from streamvault.exporter.plan import settle_plan
 from streamvault.exporter.reports import ExportOptions
-from streamvault.exporter.run import ExportTask, export_range
+from streamvault.exporter.run import Destination, ExportTask, export_range
 from streamvault.layouts.layout import WINDOW, Compression, LayoutName
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.spans import SegmentSpan, Span
@@ -153,12 +153,7 @@ def test_wrong_ranges_of_a_killed_run_are_removed_by_the_next(
             stream=NAME,
             segment=SEGMENT,
             segment_end=end,
-            archive=archive.address,
-            generation=1,
-            attempt=1,
-            layout=kind[0],
-            compression=kind[1],
-            window=WINDOW,
+            to=Destination.of(archive, plan, 1, WINDOW),
             span=Span(low, min(low + 512, end), known=False),
         )
         export_range(task)

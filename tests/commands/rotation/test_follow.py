@@ -386,7 +386,7 @@ def test_follow_goes_on_if_generations_cannot_be_merged(vault: Vault, monkeypatc
     real = archived_events.rewrite_range
 
     def cold(task: Any) -> Any:
-        if task.span.first == 1:
+        if task.to.span.first == 1:
             raise Failed("the object is in an archive class")
         return real(task)
 
