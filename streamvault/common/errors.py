@@ -138,9 +138,9 @@ def shortage(error: BaseException | str) -> ShortOf | None:
     return ShortOf(f"this machine is short of {what}", where=without_logins(text)[:300], todo=todo)
 
 
-def content_error(error: Exception, what: str, *, where: str = "", todo: str = "") -> Problem:
+def content_error(error: Exception, what: str, *, where: str = "") -> Problem:
     """Return what to raise for a library's error over an archive's content: `Damaged`, or `ShortOf` (see `shortage`).
 
     Whatever turns such an error into `Damaged` calls this, since only content is damage.
     """
-    return shortage(error) or Damaged(what, where=where, todo=todo)
+    return shortage(error) or Damaged(what, where=where)

@@ -173,6 +173,23 @@ def open_file(path: str | Path) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
 
+def sync_folder(path: str | Path) -> None:
+    """Make names that were added to or removed from a folder outlast a power loss."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """Write bytes at an offset of a file, all of them or an error."""
+    rest = memoryview(data).cast("B")
+    while rest:
+        written = os.pwrite(descriptor, rest, offset)
+        rest, offset = rest[written:], offset + written
+
+
 def _share(made: int, bits: int) -> None:
     given = os.environ.get(VARIABLE, "")
     if not given:

@@ -84,16 +84,6 @@ def _no_words() -> memoryview:
     return memoryview(bytearray(WORDS * _WORD)).cast("q")
 
 
-class _Process:
-    """The words of this process, of which those of servers count."""
-
-    def __init__(self) -> None:
-        self.words = _no_words()
-
-
-_here = _Process()
-
-
 class TaskProgress:
     """What one task has done so far (bytes). Written by the task's threads.
 
@@ -119,6 +109,9 @@ class TaskProgress:
         """Count what is read as acknowledged: the task writes nothing."""
         self._reads_into = _ACKNOWLEDGED
 
+
+_here = TaskProgress()
+"""The words of this process, of which those of servers count."""
 
 _current: ContextVar[TaskProgress] = ContextVar("_current", default=TaskProgress())  # noqa: B039  (of what is no task; nobody looks)
 

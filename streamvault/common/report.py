@@ -31,7 +31,9 @@ def html_of(fields: Mapping[str, Any], charts: Iterable[tuple[str, str]] = ()) -
     """
     drawn = [
         f'<figure style="margin:0 0 1em"><figcaption><b>{escape(title)}</b></figcaption>'
-        f'<img alt="{escape(title)}" style="max-width:100%" src="data:image/svg+xml;base64,{_base64(svg)}"/></figure>'
+        # as an image, for the names in an SVG are those of the whole page otherwise
+        f'<img alt="{escape(title)}" style="max-width:100%" '
+        f'src="data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"/></figure>'
         for title, svg in charts
     ]
     rows = [(f"<b>{escape(name)}</b>", _cell(value)) for name, value in fields.items() if value not in _EMPTY]
@@ -46,11 +48,6 @@ def charts_of(value: object) -> Sequence[tuple[str, str]]:
         return ()
     found: Sequence[tuple[str, str]] = drawer.svgs_of(value)
     return found
-
-
-def _base64(svg: str) -> str:
-    # as an image, for the names in an SVG are those of the whole page otherwise
-    return b64encode(svg.encode()).decode()
 
 
 def _cell(value: Any) -> str:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from streamvault.common.errors import Usage
+from streamvault.common.neighbours import joined
 
 _UNITS = {
     "": 1,
@@ -89,13 +90,8 @@ def generations_text(numbers: Sequence[int]) -> str:
 
 def numbers_text(numbers: Iterable[int]) -> str:
     """Return numbers in ascending order with neighbours put together: ``1 to 4, 7``."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1][1:] = [number]
-        else:
-            spans.append([number])
-    return ", ".join(" to ".join(map(str, span)) for span in spans)
+    spans = joined(((n, n) for n in numbers), lambda one, next_: (one[0], next_[1]) if next_[0] == one[1] + 1 else None)
+    return ", ".join(f"{first} to {last}" if first < last else f"{first}" for first, last in spans)
 
 
 def usd_text(value: float) -> str:

@@ -363,24 +363,17 @@ def delete_all(store: ObjectStore, keys: Iterable[str]) -> int:
     Raises:
         Problem: the first one raised, once the requests in flight have ended; no further key is taken.
     """
-    batches = _batches(keys)
-    first = next(batches, [])
-    if len(first) < DELETE_AT_ONCE:  # it is the only batch
-        if first:
-            store.delete(first)
-        return len(first)
+    left = iter(keys)
+    batches = iter(lambda: list(islice(left, DELETE_AT_ONCE)), [])
 
     def delete(batch: list[str]) -> int:
         store.delete(batch)
         return len(batch)
 
+    first = next(batches, [])
+    if len(first) < DELETE_AT_ONCE:  # it is the only batch
+        return delete(first) if first else 0
     return sum(in_order(chain([first], batches), delete, lambda _: 1, DELETES, DELETES))
-
-
-def _batches(keys: Iterable[str]) -> Iterator[list[str]]:
-    left = iter(keys)
-    while batch := list(islice(left, DELETE_AT_ONCE)):
-        yield batch
 
 
 def get_all(

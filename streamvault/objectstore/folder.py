@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, AnyStr
 from urllib.parse import quote, unquote_to_bytes
 
 from streamvault.common.errors import Problem
-from streamvault.common.processes import make_file, make_folder
+from streamvault.common.processes import make_file, make_folder, sync_folder, write_all
 from streamvault.objectstore.store import (
     SMALL,
     STREAM_BYTES,
@@ -483,11 +483,7 @@ class _Flush:
             if self._done > mine:
                 return
             upto = next(self._tickets)  # holders of lower tickets have already created their entries
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_folder(folder)
             self._done = upto
 
 
@@ -503,9 +499,7 @@ def _read(descriptor: int, start: int, end: int) -> bytes:
 
 
 def _write(descriptor: int, data: bytes | memoryview) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    write_all(descriptor, data, 0)
     os.fsync(descriptor)
 
 

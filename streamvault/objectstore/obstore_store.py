@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -87,22 +87,20 @@ class ObstoreStore(ObjectStore):
                 raise WrongSize.short(start, start, f"{self.uri}/{key}")
             return memoryview(b"")
         try:
-            found = self._backend.get(self._base + key, options={"range": (start, end)})
+            found = self.ranged(key, {"range": (start, end)})
             return _received(found, end - start, f"{self.uri}/{key}", start)
         except BACKEND_ERRORS as error:
-            raise self._range_problem(error, key, start, end) from None
+            raise self.range_problem(error, key, start, end) from None
 
     def stream(self, key: str, start: int, end: int) -> ByteStream:
         """See `ObjectStore.stream`."""
         check_key(key)
-        body = _Body(
-            lambda options: self._backend.get(self._base + key, options=options),
-            lambda error, at, end: self._range_problem(error, key, at, end),
-            f"{self.uri}/{key}",
-            start,
-            end,
-        )
+        body = _Body(self, key, start, end)
         return ByteStream(body.take, body.close)
+
+    def ranged(self, key: str, options: GetOptions) -> GetResult:
+        """Request a range of an object, as the options say; errors are obstore's."""
+        return self._backend.get(self._base + key, options=options)
 
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""
@@ -190,7 +188,8 @@ class ObstoreStore(ObjectStore):
             return NoSuchObject("no such object", where=where)
         return ObjectStoreError(f"the store rejected the request ({str(error)[:200]})", where=where)
 
-    def _range_problem(self, error: BaseException, key: str, start: int, end: int) -> Problem:
+    def range_problem(self, error: BaseException, key: str, start: int, end: int) -> Problem:
+        """Translate one of `BACKEND_ERRORS` for a range of an object."""
         if self._is_beyond_end(error):
             return WrongSize.short(start, end, f"{self.uri}/{key}")
         return self._problem(error, "get", key)
@@ -218,26 +217,16 @@ class _Body:
     Only of the same object: its ETag is in the request, and in the response, as not every server heeds the request's.
 
     Args:
-        ask: sends a request with these options.
-        problem: translates one of `BACKEND_ERRORS` for a range.
-        where: the object's URI.
+        store: where the object is.
+        key: its key.
         at: the first byte; then, the next one.
         end: the byte after the last.
     """
 
-    def __init__(
-        self,
-        ask: Callable[[GetOptions], GetResult],
-        problem: Callable[[BaseException, int, int], Problem],
-        where: str,
-        at: int,
-        end: int,
-    ) -> None:
-        self._ask = ask
-        self._problem = problem
-        self._where = where
-        self._at = at
-        self._end = end
+    def __init__(self, store: ObstoreStore, key: str, at: int, end: int) -> None:
+        self._store, self._key = store, key
+        self._where = f"{store.uri}/{key}"
+        self._at, self._end = at, end
         self._etag: str | None = None
         self._blocks: BytesStream | None = None
 
@@ -252,7 +241,7 @@ class _Body:
             raise self._replaced() from None
         except BACKEND_ERRORS as error:
             self.close()
-            raise self._problem(error, self._at, self._end) from None
+            raise self._store.range_problem(error, self._key, self._at, self._end) from None
         if not 0 < len(block) <= self._end - self._at:
             self.close()
             raise WrongSize.short(self._at, self._end, self._where)
@@ -266,7 +255,7 @@ class _Body:
         options: GetOptions = {"range": (self._at, self._end)}
         if self._etag is not None:
             options["if_match"] = self._etag
-        found = self._ask(options)
+        found = self._store.ranged(self._key, options)
         if self._etag not in {None, found.meta["e_tag"]}:
             raise self._replaced()
         self._etag = found.meta["e_tag"]

@@ -59,14 +59,11 @@ class Scheme(ABC):
         return address.access
 
     @abstractmethod
-    def open(
-        self, address: RootAddress, *, data_class: str, retry_seconds: float, timeout_seconds: float
-    ) -> ObjectStore:
+    def open(self, address: RootAddress, *, retry_seconds: float, timeout_seconds: float) -> ObjectStore:
         """Open the store of a resolved address without contacting a server.
 
         Args:
-            address: the root's address.
-            data_class: the class of the objects put, see `RootAddress`; empty for the default.
+            address: the root's address, with the class of the objects put.
             retry_seconds: how long to retry a request while the server is busy or unreachable.
             timeout_seconds: how long a server may be silent during a request.
         """
@@ -294,6 +291,4 @@ def _scheme(name: str) -> Scheme:
 @lru_cache(maxsize=16)
 def _open(address: RootAddress, retry_seconds: float, timeout_seconds: float, _process: int) -> ObjectStore:
     # Keyed by process: connections do not survive a fork.
-    return address.scheme.open(
-        address, data_class=address.data_class, retry_seconds=retry_seconds, timeout_seconds=timeout_seconds
-    )
+    return address.scheme.open(address, retry_seconds=retry_seconds, timeout_seconds=timeout_seconds)

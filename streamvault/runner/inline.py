@@ -42,10 +42,7 @@ class InlineRunner(Runner):
         self._threads = threads
 
     def run(
-        self,
-        function: Callable[[S], R],
-        specs: Sequence[S],
-        progress: Progress = UNSEEN,
+        self, function: Callable[[S], R], specs: Sequence[S], progress: Progress = UNSEEN
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         with ThreadTasks(function, specs, self._threads) as tasks, progress.watch(tasks.under_way):

@@ -217,10 +217,7 @@ class LentRunner(Runner):
         self.start_seconds = runner.start_seconds - known
 
     def run(
-        self,
-        function: Callable[[S], R],
-        specs: Sequence[S],
-        progress: Progress = UNSEEN,
+        self, function: Callable[[S], R], specs: Sequence[S], progress: Progress = UNSEEN
     ) -> Iterator[tuple[int, R]]:
         """See `Runner.run`."""
         try:

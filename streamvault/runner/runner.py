@@ -40,10 +40,7 @@ class Runner(ABC):
 
     @abstractmethod
     def run(
-        self,
-        function: Callable[[S], R],
-        specs: Sequence[S],
-        progress: Progress = UNSEEN,
+        self, function: Callable[[S], R], specs: Sequence[S], progress: Progress = UNSEEN
     ) -> Iterator[tuple[int, R]]:
         """Run the specifications concurrently; yield each result.
 

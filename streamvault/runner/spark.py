@@ -56,10 +56,7 @@ class SparkRunner(Runner):
             release(session)
 
     def run(
-        self,
-        function: Callable[[S], R],
-        specs: Sequence[S],
-        progress: Progress = UNSEEN,
+        self, function: Callable[[S], R], specs: Sequence[S], progress: Progress = UNSEEN
     ) -> Iterator[tuple[int, R]]:
         """As `Runner.run`."""
         if not specs:

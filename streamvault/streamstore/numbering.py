@@ -30,7 +30,7 @@ _LIST_UP_TO = 6
 
 def spread_hash(key: float) -> int:
     """Return the hash that selects the bucket: ``Double.hashCode`` with its high bits folded into the low, as int32."""
-    bits: int = struct.unpack(">Q", struct.pack(">d", key))[0]
+    bits = _bits(key)
     code = (bits ^ bits >> 32) & 0xFFFFFFFF
     spread = code ^ code >> 16
     return spread - (1 << 32) if spread >> 31 else spread

@@ -420,7 +420,7 @@ class Producer:
         """Append a block at the queue's end, as it is now, unless a certain entry is outstanding below it."""
         appender = self._queue.appender()
         try:
-            if unless is not None and self._holds(unless):
+            if unless is not None and any(map(unless, outstanding_entries(self._queue))):
                 return
             end = appender.offset + len(block)
             self._check_room(end)
@@ -435,10 +435,6 @@ class Producer:
                 # our block was written, and another one after it, while the answer was lost
         finally:
             appender.close()
-
-    def _holds(self, wanted: Callable[[QueueEntry], bool]) -> bool:
-        """Return whether a matching entry is outstanding."""
-        return any(map(wanted, outstanding_entries(self._queue)))
 
     def _check_room(self, end: int) -> None:
         """The start offset only grows, so it is asked for only when the last one known says that there is no room."""
@@ -569,8 +565,12 @@ class Consumer:
                 if next(quiet, None) is None:
                     break
                 continue
-            if not self._handled(handler, batch):
-                break
+            try:
+                self._attempts(self._try, handler, batch)
+            except Exception:
+                if self._stop.is_set():
+                    break
+                raise
             self._note(batch)
             quiet = self._quiet(idle_seconds)
         return self.metrics()
@@ -636,16 +636,6 @@ class Consumer:
             self.close()
         else:
             self._lease.release(remove=True)
-
-    def _handled(self, handler: Handler, batch: Sequence[QueueEntry]) -> bool:
-        """Process a batch; return False if it was abandoned because of `stop`."""
-        try:
-            self._attempts(self._try, handler, batch)
-        except Exception:
-            if self._stop.is_set():
-                return False
-            raise
-        return True
 
     def _try(self, handler: Handler, batch: Sequence[QueueEntry]) -> None:
         """Hand a batch out, unless another consumer has taken over, which a process that was paused learns late.

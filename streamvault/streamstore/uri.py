@@ -188,11 +188,11 @@ def _parse(uri: str) -> tuple[str, str, StreamName]:
         todo = f"{_hint(str(uri))}Write {' or '.join(forms)}."
         raise InvalidName("not a stream's URI", where=_shown(uri), todo=todo)
     scheme = _SCHEMES[name]
-    location, stream = _split(rest)
-    wrong = scheme.check(location) if stream else "SCOPE/STREAM is missing"
+    location, *stream = rest.rsplit("/", 2)
+    wrong = scheme.check(location) if len(stream) == 2 and all(stream) else "SCOPE/STREAM is missing"
     if wrong:
         raise InvalidName(f"not a stream's URI ({wrong})", where=_shown(uri), todo=f"Write {scheme.form}.")
-    return name, location, StreamName.parse(stream)
+    return name, location, StreamName(*stream)
 
 
 def _hint(uri: str) -> str:
@@ -209,12 +209,6 @@ def _addresses(host: str) -> set[str]:
         return {str(found[4][0]) for found in socket.getaddrinfo(host.strip("[]"), None)}
     except (OSError, UnicodeError):
         return set()
-
-
-def _split(rest: str) -> tuple[str, str]:
-    """Split off the last two parts of a path; the second result is empty if there are fewer."""
-    location, *last = rest.rsplit("/", 2)
-    return (location, "/".join(last)) if len(last) == 2 and all(last) else (location, "")
 
 
 def _parted(uri: str) -> tuple[str, str, str]:
@@ -262,14 +256,6 @@ def _reach_pravega(settings: Any, seconds: float) -> str:
     return answer
 
 
-def _limit_pravega(settings: Any, seconds: float) -> Any:
-    return replace(settings, timeout=seconds)
-
-
-def _folder(uri: str, _target: bool) -> str:
-    return uri.removeprefix("local://")
-
-
 _PRAVEGA = _Scheme(
     form="pravega://HOST:PORT/SCOPE/STREAM",
     check=_check_host,
@@ -279,7 +265,7 @@ _PRAVEGA = _Scheme(
     store="PravegaStore",
     shared=True,
     reach=_reach_pravega,
-    limit=_limit_pravega,
+    limit=lambda settings, seconds: replace(settings, timeout=seconds),
 )
 
 _SCHEMES = {
@@ -289,7 +275,7 @@ _SCHEMES = {
         form="local:///FOLDER/SCOPE/STREAM",
         check=_check_folder,
         plain=str,
-        settings=_folder,
+        settings=lambda uri, _target: uri.removeprefix("local://"),
         module="streamvault.streamstore.local",
         store="LocalStore",
         shared=False,

@@ -180,8 +180,12 @@ class EventWalk:
             SegmentTruncated, NoSuchSegment: as `StreamStore.read`; what was yielded before is good.
         """
         yield from self._read(self.end, self._high)
-        while self._splitter.pending and (wanted := self._rest_of_last_event()):
-            yield from self._read(wanted[0], wanted[1])
+        while self._splitter.pending:  # the last event goes on behind what was read
+            at = self._splitter.offset + self._splitter.pending
+            end = min(self._splitter.offset + self._splitter.next_length, self._segment_end)
+            if at >= end:
+                break
+            yield from self._read(at, end)
         self._splitter.finish()
 
     def _read(self, start: int, end: int) -> Iterator[EventBlock]:
@@ -189,9 +193,3 @@ class EventWalk:
             for whole in self._splitter.feed(block):
                 self.end = whole.end
                 yield whole
-
-    def _rest_of_last_event(self) -> tuple[int, int] | None:
-        """Return the missing range of the event split by the last block's end."""
-        at = self._splitter.offset + self._splitter.pending
-        end = min(self._splitter.offset + self._splitter.next_length, self._segment_end)
-        return (at, end) if at < end else None

@@ -127,9 +127,7 @@ def _session(profile: str | None) -> botocore.session.Session:
     return session
 
 
-@cache
-def _loader(path: str | None) -> Loader:
-    return create_loader(path)
+_loader: Callable[[str | None], Loader] = cache(create_loader)
 
 
 def _credentials(session: botocore.session.Session) -> Credentials:

@@ -7,7 +7,6 @@ marker. Callers must therefore check before deleting whether the object may be d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
@@ -19,13 +18,11 @@ from streamvault.objectstore.bulk import in_order
 from streamvault.objectstore.retrying import Retries
 from streamvault.objectstore.s3.access import ARCHIVE_CLASSES
 from streamvault.objectstore.s3.aws import ask, code_of, open_client
-from streamvault.objectstore.store import ColdStorage, Lock, ObjectLocks, StoredObject, Tier, Warmth
+from streamvault.objectstore.store import PAGE, ColdStorage, Lock, ObjectLocks, StoredObject, Tier, Warmth
 from streamvault.objectstore.uri import RootAddress
 
 MAYBE_ARCHIVED = {"INTELLIGENT_TIERING"}
 """Classes where only a HEAD request tells whether the object can be read."""
-
-PAGE = 1000
 
 MAX_REQUESTS = 16
 """Requests in flight."""
@@ -54,23 +51,22 @@ class BucketColdStorage(ColdStorage):
     def objects(self, folder: str, after: str, stop: str, *, first_page: bool = False) -> Iterator[StoredObject]:
         """See `ColdStorage.objects`."""
         where = f"{self.uri}/{folder}"
-        with ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="head") as threads:
-            token: dict[str, Any] = {"StartAfter": self._base + after}
-            while True:
-                request = partial(
-                    self._client.list_objects_v2,
-                    Bucket=self._bucket,
-                    Prefix=self._base + folder,
-                    OptionalObjectAttributes=["RestoreStatus"],
-                    MaxKeys=PAGE,
-                    **token,
-                )
-                page = ask(self._retries, request, "list", where)
-                entries = [e for e in page.get("Contents", []) if e["Key"] < self._base + stop]
-                yield from threads.map(self._look, entries)
-                if first_page or len(entries) < len(page.get("Contents", [])) or not page.get("IsTruncated"):
-                    return
-                token = {"ContinuationToken": page["NextContinuationToken"]}
+        token: dict[str, Any] = {"StartAfter": self._base + after}
+        while True:
+            request = partial(
+                self._client.list_objects_v2,
+                Bucket=self._bucket,
+                Prefix=self._base + folder,
+                OptionalObjectAttributes=["RestoreStatus"],
+                MaxKeys=PAGE,
+                **token,
+            )
+            page = ask(self._retries, request, "list", where)
+            entries = [e for e in page.get("Contents", []) if e["Key"] < self._base + stop]
+            yield from in_order(entries, self._look, lambda _: 1, MAX_REQUESTS, _AHEAD)
+            if first_page or len(entries) < len(page.get("Contents", [])) or not page.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _look(self, entry: Any) -> StoredObject:
         key, kind, status = entry["Key"], entry.get("StorageClass", "STANDARD"), entry.get("RestoreStatus")

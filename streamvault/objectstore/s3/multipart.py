@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import secrets
 from base64 import b64encode
@@ -62,7 +61,7 @@ def upload(
 
     def send(part: tuple[int, bytearray]) -> dict[str, Any]:
         number, data = part
-        text = base64.b64encode(hashlib.sha256(data).digest()).decode() if kind else ""
+        text = b64encode(hashlib.sha256(data).digest()).decode() if kind else ""
         proof = {"ChecksumSHA256": text} if kind else {}
         request = partial(client.upload_part, **place, PartNumber=number, Body=data, **proof)
         answer = ask(retries, request, "put", where)

@@ -6,6 +6,7 @@ import re
 import socket
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -62,17 +63,10 @@ class _S3Scheme(Scheme):
 
         return with_cheapest(access, address.place, f"{address.prefix}/{folder}".lstrip("/"))
 
-    def open(
-        self, address: RootAddress, *, data_class: str, retry_seconds: float, timeout_seconds: float
-    ) -> ObjectStore:
+    def open(self, address: RootAddress, *, retry_seconds: float, timeout_seconds: float) -> ObjectStore:
         """See the base class."""
-        store = BucketStore(address, storage_class=data_class, timeout=timeout_seconds)
-
-        def reach() -> None:
-
-            check_plain(address.access.endpoint, f"s3://{address.place}")
-
-        return RetryingStore(store, total_seconds=retry_seconds, reach=reach)
+        reach = partial(check_plain, address.access.endpoint, f"s3://{address.place}")
+        return RetryingStore(BucketStore(address, timeout=timeout_seconds), total_seconds=retry_seconds, reach=reach)
 
     def check_data_class(self, name: str, root: str) -> None:  # noqa: ARG002
         """See the base class; it is the storage class."""

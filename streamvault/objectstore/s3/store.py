@@ -91,19 +91,18 @@ class BucketStore(ObstoreStore):
     """Objects below a prefix of a bucket.
 
     Args:
-        address: the root, resolved.
-        storage_class: S3 storage class of new objects; empty for the bucket's default.
+        address: the root, resolved; its class is the S3 storage class of new objects, empty for the bucket's default.
         timeout: seconds, see `open_bucket`.
     """
 
-    def __init__(self, address: RootAddress, *, storage_class: str = "", timeout: float) -> None:
+    def __init__(self, address: RootAddress, *, timeout: float) -> None:
         bucket, self._access = address.place, address.access
         super().__init__(
             open_bucket(bucket, self._access, timeout=timeout), bucket=f"s3://{bucket}", prefix=address.prefix
         )
-        self._name, self._class, self._timeout = bucket, storage_class, timeout
-        if storage_class:
-            self._attributes = {"Storage-Class": storage_class}
+        self._name, self._class, self._timeout = bucket, address.data_class, timeout
+        if self._class:
+            self._attributes = {"Storage-Class": self._class}
         self._lock = Lock()
         self._patient: S3Store | None = None
 

@@ -161,11 +161,6 @@ class StreamRecord:
         return not self.sealed and segment in self.current.segments
 
     @cached_property
-    def ranges(self) -> Mapping[SegmentId, KeyRange]:
-        """Every segment that ever was, with its key range."""
-        return self.describe(self.head).ranges()
-
-    @cached_property
     def live(self) -> frozenset[SegmentId]:
         """The segments that the head has not passed."""
         end = StreamCut(self.stream, dict.fromkeys(self.current.segments, _NO_LIMIT))
@@ -174,15 +169,6 @@ class StreamRecord:
     def describe(self, tail: StreamCut) -> StreamDescription:
         """The description, with a tail."""
         return StreamDescription(self.stream, self.configuration, self.epochs, self.head, tail, self.sealed)
-
-
-def read_revision(folder: Path) -> bytes:
-    """The revision of the record now, without reading the rest.
-
-    Raises:
-        FileNotFoundError: there is no such stream.
-    """
-    return read_beginning(f"{folder}/{RECORD}", _REVISION_BYTES)
 
 
 def load_record(folder: Path, stream: StreamName) -> StreamRecord:
@@ -224,7 +210,7 @@ def save_record(folder: Path, record: StreamRecord) -> None:
         for number, change in enumerate(record.epochs.changes)
     ]
     value = {
-        "revision": secrets.token_hex(20),  # first, and so among the bytes that `read_revision` reads
+        "revision": secrets.token_hex(20),  # first, and so among the bytes that `StreamFolder.revision` reads
         "format": _FORMAT if record.transactions.committing is None else _COMMITTING_FORMAT,
         "sealed": record.sealed,
         "configuration": asdict(record.configuration),
@@ -342,14 +328,6 @@ class StreamFolder:
         """Return a segment's files, which need not exist."""
         return SegmentFiles.of_segment(self.path, segment)
 
-    def data(self, segment: SegmentId) -> Path:
-        """Return the path of a segment's data file."""
-        return self.files(segment).data
-
-    def state(self, segment: SegmentId) -> Path:
-        """Return the path of a segment's state file."""
-        return self.files(segment).state
-
     def exists(self) -> bool:
         """Return whether the stream exists."""
         try:
@@ -366,7 +344,7 @@ class StreamFolder:
             NoSuchStream: the stream does not exist.
         """
         try:
-            return read_revision(self.path)
+            return read_beginning(f"{self.path}/{RECORD}", _REVISION_BYTES)
         except OSError:
             with self._errors():
                 raise
@@ -403,26 +381,19 @@ class StreamFolder:
             NoSuchScope: the scope does not exist.
             NoSuchStream: the stream does not exist.
         """
-        with contextlib.ExitStack() as stack:
-            record = self._lock(stack, shared=shared)
-            with self._file_errors():
-                yield record
-
-    def _lock(self, stack: contextlib.ExitStack, *, shared: bool) -> StreamRecord:
-        """Take the lock until the stack is closed, at a moment when no commit is to be finished."""
         while True:
             with contextlib.ExitStack() as held:
                 with self._errors():
                     held.enter_context(locked(self.path, shared=shared))
                 record = self._recorded()
-                if record.transactions.committing is None:
-                    stack.push(held.pop_all())
-                    return record
-                if not shared:
-                    with self._file_errors():
+                with self._file_errors():
+                    if record.transactions.committing is None:
+                        yield record
+                        return
+                    if not shared:
                         finish_commit(self.path, record)
             if shared:
-                self.record()
+                self.record()  # which finishes the commit
 
     def settled(self, look: Callable[[StreamRecord], _Seen]) -> _Seen:
         """Look at the stream's files without its lock; again if the stream was changed or deleted in the meantime."""
@@ -439,13 +410,13 @@ class StreamFolder:
             NoSuchSegment: it never was, or the head has passed it.
         """
         check_live(record, segment)
-        state = read_state(self.state(segment))
+        state = read_state(self.files(segment).state)
         start = max(state.start, record.head.offsets.get(segment, 0))
         return SegmentInfo(segment, start, state.write, sealed=not record.is_open(segment))
 
     def tail(self, record: StreamRecord) -> StreamCut:
         """The ends of the current epoch's segments."""
-        return StreamCut(self.stream, {s: read_state(self.state(s)).write for s in record.current.segments})
+        return StreamCut(self.stream, {s: self.files(s).end() for s in record.current.segments})
 
     def read(self, segment: SegmentId, start: int, end: int) -> Iterator[memoryview]:
         """The acknowledged bytes ``[start, end)``, in blocks that are valid until the next one is asked for.
@@ -470,7 +441,7 @@ class StreamFolder:
 
     def free(self, segment: SegmentId, length: int) -> None:
         """Give the room of a segment's first bytes back to the disk."""
-        path = self.data(segment)
+        path = self.files(segment).data
         if length > 0 and path.exists():
             with path.open("r+b", buffering=0) as file:
                 punch_hole(file.fileno(), length)
@@ -514,7 +485,7 @@ def check_live(record: StreamRecord, segment: SegmentId) -> None:
         NoSuchSegment: says which of the two.
     """
     if segment not in record.live:
-        what = "the segment was truncated" if segment in record.ranges else "the stream never had this segment"
+        what = "the segment was truncated" if segment in record.epochs.ranges else "the stream never had this segment"
         raise NoSuchSegment(what, where=segment.in_stream(record.stream))
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from uuid import UUID
 
 from streamvault.common import processes
-from streamvault.common.processes import open_file
+from streamvault.common.processes import open_file, sync_folder, write_all
 from streamvault.streamstore.errors import AccessDenied, StoreFull, StreamStoreError, StreamStoreUnavailable
 from streamvault.streamstore.model import SegmentId
 
@@ -90,15 +90,6 @@ def make_folder(folder: Path) -> bool:
     return True
 
 
-def sync_folder(folder: Path) -> None:
-    """Make names that were added to or removed from a folder outlast a power loss."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that it is at any time the old one or the new one, whole."""
     draft = path.with_name(f".draft-{secrets.token_hex(8)}")
@@ -114,14 +105,6 @@ def replace_file(path: Path, content: bytes) -> None:
         draft.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
-
-
-def write_all(handle: int, data: bytes | bytearray | memoryview, offset: int) -> None:
-    """Write bytes at an offset of a file, all of them or an error."""
-    rest = memoryview(data).cast("B")
-    while rest:
-        written = os.pwrite(handle, rest, offset)
-        rest, offset = rest[written:], offset + written
 
 
 def punch_hole(handle: int, length: int) -> None:
@@ -166,11 +149,6 @@ def read_beginning(path: str | Path, size: int) -> bytes:
         return os.read(handle, size)
     finally:
         os.close(handle)
-
-
-def create_state(path: Path) -> None:
-    """Make the file of an empty segment."""
-    replace_file(path, _encode(SegmentState()) + b" " * (_SLOT - 1) + b"\n")
 
 
 def read_state(path: Path) -> SegmentState:
@@ -274,7 +252,7 @@ class SegmentFiles:
     def prepare(self) -> None:
         """Make the state file if there is none."""
         if not self.state.exists():
-            create_state(self.state)
+            replace_file(self.state, _encode(SegmentState()) + b" " * (_SLOT - 1) + b"\n")
         sync_folder(self.state.parent)
 
     @contextlib.contextmanager

@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 from streamvault.common import processes
 from streamvault.common.errors import Problem
-from streamvault.common.processes import open_file
+from streamvault.common.processes import open_file, sync_folder, write_all
 from streamvault.streamstore.cuts import is_before, validate_cut
 from streamvault.streamstore.errors import (
     InvalidCut,
@@ -66,9 +66,7 @@ from streamvault.streamstore.local.segment_files import (
     make_folder,
     read_state,
     replace_file,
-    sync_folder,
     system_errors,
-    write_all,
     write_state,
 )
 from streamvault.streamstore.model import (
@@ -170,9 +168,8 @@ class LocalAppender(SegmentAppender):
 
     def _write(self, block: memoryview) -> None:
         try:
-            with system_errors(self._path):
-                write_all(self._file.fileno(), block, self.offset)
-        except StreamStoreError:
+            write_all(self._file.fileno(), block, self.offset)
+        except OSError:
             with contextlib.suppress(OSError):
                 self._file.truncate(self.offset)
             raise
@@ -205,23 +202,20 @@ class LocalAppender(SegmentAppender):
         """Sync the bytes, then say how far they go."""
         with self._acknowledging:
             self._check_usable()
-            self._sync()
-
-    def _sync(self) -> None:
-        try:
-            with system_errors(self._path):
-                os.fdatasync(self._file.fileno())
-            with self._folder.locked(shared=True) as record:
-                self._target.check(record)
-                path = self._target.files.state
-                state = read_state(path)
-                self._check_end(state)
-                write_state(path, start=state.start, write=self.offset)
-        except Problem as problem:
-            self._broken = problem
-            raise
-        self.acknowledged = self.offset
-        self._unsynced = 0
+            try:
+                with system_errors(self._path):
+                    os.fdatasync(self._file.fileno())
+                with self._folder.locked(shared=True) as record:
+                    self._target.check(record)
+                    path = self._target.files.state
+                    state = read_state(path)
+                    self._check_end(state)
+                    write_state(path, start=state.start, write=self.offset)
+            except Problem as problem:
+                self._broken = problem
+                raise
+            self.acknowledged = self.offset
+            self._unsynced = 0
 
     def _check_end(self, state: SegmentState) -> None:
         if state.write != self.acknowledged:
@@ -456,7 +450,7 @@ class LocalStore(StreamStore):
             yield from folder.read(segment, start, end)
         except FileNotFoundError:
             check_live(folder.record(), segment)  # raises if it was truncated or deleted in the meantime
-            raise StreamStoreError("a segment's file was removed", where=str(folder.data(segment))) from None
+            raise StreamStoreError("a segment's file was removed", where=str(folder.files(segment).data)) from None
 
     def create_scope(self, scope: str) -> bool:
         """Make a scope, and the store's folder if missing; False if it was there."""
@@ -538,7 +532,7 @@ class LocalStore(StreamStore):
             info = folder.info(record, segment)
             _check_offset(info, offset, stream)
             if offset > info.start_offset:
-                write_state(folder.state(segment), start=offset, write=info.write_offset)
+                write_state(folder.files(segment).state, start=offset, write=info.write_offset)
                 folder.free(segment, offset)
 
     def truncate(self, cut: StreamCut) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
+from streamvault.streamstore.byte_source import StoredBytes
 from streamvault.streamstore.errors import OffsetConflict, SegmentSealed, StreamStoreError, WireError
 from streamvault.streamstore.pravega import wire
 from streamvault.streamstore.pravega.connection import Connection
@@ -128,18 +129,11 @@ class PravegaAppender(SegmentSession, SegmentAppender):
 
     def _compare(self, blocks: list[_Block]) -> None:
         """Compare the bytes: another writer's block of the same length may be in place of ours."""
-        start, end = blocks[0].start, blocks[-1].end
-        at, wanted = start, iter(blocks)
-        left = memoryview(b"")
-        for read in BlockReader(self._stores, self._segment, start, end).blocks():
-            found = read
-            while found.nbytes:
-                if not left.nbytes:
-                    left = next(wanted).data
-                size = min(found.nbytes, left.nbytes)
-                if found[:size] != left[:size]:
-                    raise self._conflict(end, f" between {at} and {at + size}")
-                found, left, at = found[size:], left[size:], at + size
+        end = blocks[-1].end
+        stored = StoredBytes(BlockReader(self._stores, self._segment, blocks[0].start, end).blocks())
+        for block in blocks:
+            if stored.difference(block.data) is not None:
+                raise self._conflict(end, f" between {block.start} and {block.end}")
 
     def _send_rest(self, connection: Connection) -> None:
         """Send the blocks not yet sent on this connection."""

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -21,7 +22,7 @@ from streamvault.streamstore.errors import (
     StreamStoreUnavailable,
     WireError,
 )
-from streamvault.streamstore.pravega.connection import PravegaSettings, check_tls, not_trusted
+from streamvault.streamstore.pravega.connection import PravegaSettings, not_trusted, reach
 from streamvault.streamstore.pravega.controller_pb2_grpc import ControllerServiceStub
 
 FIRST_PAUSE = 0.05
@@ -160,7 +161,8 @@ class ControllerCalls:
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE and not (self._has_answered or self._was_reached):
                 self._was_reached = True
-                check_tls(self._settings, REACH_SECONDS)
+                with suppress(StreamStoreUnavailable):
+                    reach(self._settings, REACH_SECONDS)
             raise
         self._has_answered = True
         return answer

@@ -213,12 +213,6 @@ def reach(settings: PravegaSettings, seconds: float) -> str:
     return f"{where} ({found[0][4][0]}) answers {'with' if secure else 'without'} TLS"
 
 
-def check_tls(settings: PravegaSettings, seconds: float) -> None:
-    """Raise `StreamStoreError` as `reach` does; if it does not answer within some seconds, that remains open."""
-    with suppress(StreamStoreUnavailable):
-        reach(settings, seconds)
-
-
 IDLE_PER_ENDPOINT = 4
 
 PROBES = 3

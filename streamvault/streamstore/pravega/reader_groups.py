@@ -153,14 +153,11 @@ def value(*revisions: bytes, kind: int | None = None) -> bytes:
     )
 
 
-def int32(number: int) -> bytes:
-    """Serialize an int."""
-    return _INT32.pack(number)
+int32: Callable[[int], bytes] = _INT32.pack
+"""Serialize an int."""
 
-
-def int64(number: int) -> bytes:
-    """Serialize a long."""
-    return _INT64.pack(number)
+int64: Callable[[int], bytes] = _INT64.pack
+"""Serialize a long."""
 
 
 def text(content: str) -> bytes:

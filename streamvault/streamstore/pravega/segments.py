@@ -247,12 +247,9 @@ class SegmentStores:
         self, stream: StreamName, segments: Sequence[SegmentId], part: str = ""
     ) -> Mapping[SegmentId, SegmentInfo | None]:
         """The segments' offsets, None for those that are not there."""
-
-        def request(number: int, name: SegmentName, token: str) -> WireCommand:
-            return wire.GetStreamSegmentInfo(number, str(name), token)
-
         found: dict[SegmentId, SegmentInfo | None] = {}
-        for name, answer in self.ask_all([SegmentName(stream, one, part) for one in segments], request, write=False):
+        names = [SegmentName(stream, one, part) for one in segments]
+        for name, answer in self.ask_all(names, _info_request, write=False):
             if isinstance(answer, wire.StreamSegmentInfo):
                 there = answer.exists and not answer.deleted
                 info = SegmentInfo(name.id, answer.start_offset, answer.write_offset, answer.sealed)
@@ -285,26 +282,12 @@ class SegmentStores:
 
     def token_refusal(self, name: SegmentName, token: str) -> int | None:
         """Ask for a segment with somebody's token; return why it is refused, as Pravega numbers that; None if not."""
-        patience = Patience(self.settings.timeout)
-        while True:
-            endpoint = self.endpoint(name)
-            try:
-                with PRAVEGA, self.borrowed(endpoint) as connection:
-                    request = lambda number, one, held: wire.GetStreamSegmentInfo(number, str(one), held)  # noqa: E731
-                    [(_, answer)] = _exchange(connection, [name], token, request)
-            except ConnectionLost as lost:
-                self.moved(name)
-                patience.pause(f"{LOST} ({lost})", str(endpoint))
-                continue
-            if isinstance(answer, wire.WrongHost):
-                self.moved(name)
-                patience.pause("no Pravega segment store holds the segment", self.where(name))
-                continue
-            if isinstance(answer, wire.AuthTokenCheckFailed):
-                return answer.error_code
-            if isinstance(answer, wire.StreamSegmentInfo | wire.NoSuchSegment):  # it looks only after the token holds
-                return None
-            raise refusal(answer, self.where(name))
+        [(_, answer)] = self.ask_all([name], _info_request, write=False, token=token)
+        if isinstance(answer, wire.AuthTokenCheckFailed):
+            return answer.error_code
+        if isinstance(answer, wire.StreamSegmentInfo | wire.NoSuchSegment):  # it looks only after the token holds
+            return None
+        raise refusal(answer, self.where(name))
 
     @contextmanager
     def borrowed(self, endpoint: Endpoint) -> Iterator[Connection]:
@@ -318,50 +301,46 @@ class SegmentStores:
         self.pool.give(connection)
 
     def ask_all(
-        self, segments: Sequence[SegmentName], request: Request, *, write: bool
+        self, segments: Sequence[SegmentName], request: Request, *, write: bool, token: str | None = None
     ) -> Iterator[tuple[SegmentName, WireCommand]]:
         """One request for each of a stream's segments, many at once; answers in no order.
 
         All are sent to the segment store that holds the first of them; those that live elsewhere are sent on to where
         the next of them lives, and so on: as many rounds as there are segment stores.
+
+        With ``token``, the requests have that one, which is not renewed: that it is refused is an answer.
         """
         with PRAVEGA:
-            yield from self._ask_all(segments, request, write=write)
-
-    def _ask_all(
-        self, segments: Sequence[SegmentName], request: Request, *, write: bool
-    ) -> Iterator[tuple[SegmentName, WireCommand]]:
-        patience = Patience(self.settings.timeout)
-        todo = list(dict.fromkeys(segments))
-        renewed = False
-        while todo:
-            first, left = todo[0], []
-            endpoint = self.endpoint(first)
-            token = self.tokens.get(first.stream, write=write)
-            try:
-                with self.borrowed(endpoint) as connection:
-                    for start in range(0, len(todo), BATCH):
-                        for name, answer in _exchange(connection, todo[start : start + BATCH], token, request):
+            patience = Patience(self.settings.timeout)
+            todo = list(dict.fromkeys(segments))
+            renewed = False
+            while todo:
+                first, left = todo[0], []
+                endpoint = self.endpoint(first)
+                held = self.tokens.get(first.stream, write=write) if token is None else token
+                try:
+                    with self.borrowed(endpoint) as connection:
+                        for name, answer in _exchange(connection, todo, held, request):
                             if isinstance(answer, wire.WrongHost):
                                 left.append(name)
-                            elif isinstance(answer, wire.AuthTokenCheckFailed):
-                                raise TokenRefused  # noqa: TRY301  (leaves the loops; nothing was yielded for it)
+                            elif token is None and isinstance(answer, wire.AuthTokenCheckFailed):
+                                raise TokenRefused  # noqa: TRY301  (leaves the loop; nothing was yielded for it)
                             else:
                                 yield name, answer
-            except ConnectionLost as lost:
-                self.moved(first)
-                patience.pause(f"{LOST} ({lost})", str(endpoint))
-                continue
-            except TokenRefused:
-                self.tokens.forget(first.stream, token)
-                if renewed:
-                    raise self.denied(first.stream) from None
-                renewed = True
-                continue
-            if first in left:
-                self.moved(first)
-                patience.pause("no Pravega segment store holds the segment", self.where(first))
-            todo = left
+                except ConnectionLost as lost:
+                    self.moved(first)
+                    patience.pause(f"{LOST} ({lost})", str(endpoint))
+                    continue
+                except TokenRefused:
+                    self.tokens.forget(first.stream, held)
+                    if renewed:
+                        raise self.denied(first.stream) from None
+                    renewed = True
+                    continue
+                if first in left:
+                    self.moved(first)
+                    patience.pause("no Pravega segment store holds the segment", self.where(first))
+                todo = left
 
     def gone(self, name: SegmentName) -> StreamStoreError:
         """The error for a segment that is not there: its own, its stream's or its scope's."""
@@ -381,20 +360,25 @@ class SegmentStores:
         return self.controller.delegation_token(stream, write=write) if self.settings.username else ""
 
 
+def _info_request(number: int, name: SegmentName, token: str) -> WireCommand:
+    return wire.GetStreamSegmentInfo(number, str(name), token)
+
+
 def _exchange(
     connection: Connection, segments: Sequence[SegmentName], token: str, request: Request
-) -> list[tuple[SegmentName, WireCommand]]:
-    asked = {connection.request_id(): segment for segment in segments}
-    connection.send(b"".join(encode(request(number, segment, token)) for number, segment in asked.items()))
-    answers = []
-    while asked:
-        answer = connection.receive()
-        number = getattr(answer, "request_id", None)
-        if number not in asked:
-            raise WireError(f"an unexpected reply ({answer})", where=str(connection.endpoint))
-        answers.append((asked.pop(number), answer))
-    PRAVEGA.answered()
-    return answers
+) -> Iterator[tuple[SegmentName, WireCommand]]:
+    for start in range(0, len(segments), BATCH):
+        asked = {connection.request_id(): segment for segment in segments[start : start + BATCH]}
+        connection.send(b"".join(encode(request(number, segment, token)) for number, segment in asked.items()))
+        answers = []
+        while asked:
+            answer = connection.receive()
+            number = getattr(answer, "request_id", None)
+            if number not in asked:
+                raise WireError(f"an unexpected reply ({answer})", where=str(connection.endpoint))
+            answers.append((asked.pop(number), answer))
+        PRAVEGA.answered()
+        yield from answers
 
 
 class SegmentSession(ABC):
@@ -430,29 +414,26 @@ class SegmentSession(ABC):
             AccessDenied: a token that was just made is refused.
         """
         with PRAVEGA:
-            self._repeat(step)
-
-    def _repeat(self, step: Callable[[Connection], None]) -> None:
-        while True:
-            try:
-                self._attempt(step)
-            except ConnectionLost as lost:
-                self._look_elsewhere()
-                self._patience.pause(f"{LOST} ({lost})", self._address)
-            except InDoubt as doubt:
-                self._drop()
-                self._patience.pause(str(doubt), self._where)
-            except Moved:
-                self._look_elsewhere()
-                self._patience.pause("no Pravega segment store holds the segment", self._where)
-            except TokenRefused:
-                self._drop()
-                self._stores.tokens.forget(self._segment.stream, self._token)
-                if self._token_was_refused:
-                    raise self._stores.denied(self._segment.stream) from None
-                self._token_was_refused = True
-            else:
-                return
+            while True:
+                try:
+                    self._attempt(step)
+                except ConnectionLost as lost:
+                    self._look_elsewhere()
+                    self._patience.pause(f"{LOST} ({lost})", self._address)
+                except InDoubt as doubt:
+                    self._drop()
+                    self._patience.pause(str(doubt), self._where)
+                except Moved:
+                    self._look_elsewhere()
+                    self._patience.pause("no Pravega segment store holds the segment", self._where)
+                except TokenRefused:
+                    self._drop()
+                    self._stores.tokens.forget(self._segment.stream, self._token)
+                    if self._token_was_refused:
+                        raise self._stores.denied(self._segment.stream) from None
+                    self._token_was_refused = True
+                else:
+                    return
 
     def _progress(self) -> None:
         """Something came through: patience begins anew."""

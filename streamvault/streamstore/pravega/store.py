@@ -7,6 +7,7 @@ may collide, so they are repeated.
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -59,8 +60,8 @@ from streamvault.streamstore.store import SegmentAppender, StreamStore, Transact
 COMMIT_SECONDS = 120.0
 """How long to wait for a commit, which the controller does in the background, usually within 0.2 s."""
 
-
-_INT64 = 1 << 64
+_ID = struct.Struct(">qq")
+"""The two halves of a transaction's id, as the controller has them."""
 
 
 class PravegaTransactions(Transactions):
@@ -76,7 +77,9 @@ class PravegaTransactions(Transactions):
             # the controller would say that it failed, and be asked again for minutes
             raise StreamSealed("the stream is sealed and cannot be changed", where=f"{self._controller.uri}/{stream}")
         request = pb.CreateTxnRequest(streamInfo=stream_message(stream), lease=int(lease * 1000))
-        return _transaction_from(stream, self._controller.ask(stream, "createTransaction", request))
+        answer = self._controller.ask(stream, "createTransaction", request)
+        id_ = UUID(bytes=_ID.pack(answer.txnId.highBits, answer.txnId.lowBits))
+        return Transaction(stream, id_, ranges_from(answer.activeSegments))
 
     def ping(self, transaction: Transaction, lease: float) -> None:
         """See `Transactions.ping`."""
@@ -155,20 +158,10 @@ def _request(transaction: Transaction) -> Any:
     return pb.TxnRequest(streamInfo=stream_message(transaction.stream), txnId=_id_message(transaction))
 
 
-def _transaction_from(stream: StreamName, message: Any) -> Transaction:
-    """A ``CreateTxnResponse``."""
-    number = (message.txnId.highBits % _INT64) << 64 | message.txnId.lowBits % _INT64
-    return Transaction(stream, UUID(int=number), ranges_from(message.activeSegments))
-
-
 def _id_message(transaction: Transaction) -> Any:
     """``TxnId``."""
-    high, low = divmod(transaction.id.int, _INT64)
-    return pb.TxnId(highBits=_signed(high), lowBits=_signed(low))
-
-
-def _signed(value: int) -> int:
-    return value - _INT64 if value >= _INT64 >> 1 else value
+    high, low = _ID.unpack(transaction.id.bytes)
+    return pb.TxnId(highBits=high, lowBits=low)
 
 
 _log = logging.getLogger(__name__)

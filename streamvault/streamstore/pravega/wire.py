@@ -79,13 +79,9 @@ def decode(code: int, payload: bytes | bytearray | memoryview) -> WireCommand:
     try:
         for name, field_kind in _LAYOUTS[code]:
             values[name], position = _READERS[field_kind](payload, position)
-    except (struct.error, _ShortError):
+    except struct.error:
         raise WireError(f"the other side sent a truncated {kind.__name__} ({len(payload)} bytes)") from None
     return kind(**values)
-
-
-class _ShortError(Exception):
-    pass
 
 
 def is_command(code: int) -> bool:
@@ -100,7 +96,7 @@ def _packed(form: str) -> tuple[Callable[[Any], bytes], Callable[[Any, int], tup
 
 def _take(payload: Any, at: int, length: int) -> bytes:
     if length < 0 or at + length > len(payload):
-        raise _ShortError
+        raise struct.error("the payload is too short")
     return bytes(payload[at : at + length])
 
 
@@ -116,24 +112,16 @@ def _read_text(payload: Any, at: int) -> tuple[str, int]:
     return _take(payload, at + 2, end - at - 2).decode(errors="replace"), end
 
 
-def _write_data(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + data
-
-
 def _read_data(payload: Any, at: int) -> tuple[bytes, int]:
     end = at + 4 + int.from_bytes(_take(payload, at, 4), "big", signed=True)
     return _take(payload, at + 4, end - at - 4), end
-
-
-def _read_id(payload: Any, at: int) -> tuple[UUID, int]:
-    return UUID(bytes=_take(payload, at, 16)), at + 16
 
 
 _PACKED = {form: _packed(form) for form in ("i", "q", "?")}
 _WRITERS: Mapping[str, Callable[[Any], bytes]] = {
     **{form: pair[0] for form, pair in _PACKED.items()},
     "text": _write_text,
-    "data": _write_data,
+    "data": lambda data: len(data).to_bytes(4, "big") + data,
     "rest": lambda value: value,
     "id": lambda value: value.bytes,
 }
@@ -142,7 +130,7 @@ _READERS: Mapping[str, Callable[[Any, int], tuple[Any, int]]] = {
     "text": _read_text,
     "data": _read_data,
     "rest": lambda payload, at: (bytes(payload[at:]), len(payload)),
-    "id": _read_id,
+    "id": lambda payload, at: (UUID(bytes=_take(payload, at, 16)), at + 16),
 }
 
 
