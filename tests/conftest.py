@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
+import botocore.session
 import pytest
-from botocore.loaders import JSONFileLoader
+from botocore.loaders import create_loader
 from hypothesis import settings
 from psutil import virtual_memory
 
@@ -113,19 +114,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(partial(_leave, config))  # what is added first is done last
     home = tempfile.TemporaryDirectory(prefix="streamvault-airflow-home-")
     config.add_cleanup(home.cleanup)
-    # Every session of boto3 would read the models of its services again, of which S3's takes 0.2 s of the processor.
-    JSONFileLoader.load_file = _read_once(JSONFileLoader().load_file)  # type: ignore[method-assign,assignment]
+    # Every session of boto3 would look for and read its services' models again: S3's take 0.2 s of the processor.
+    botocore.session.create_loader = cache(create_loader)  # type: ignore[attr-defined]
     # What `main` has frozen in this process is collected at its end, or some libraries report leaks.
     config.add_cleanup(gc.unfreeze)
     os.environ["AIRFLOW_HOME"] = home.name
     os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "false"
     # A test that asks for Spark means it.
     os.environ.setdefault("STREAMVAULT_MASTER", "local[*]")
-
-
-def _read_once(read: Callable[[str], Any]) -> Callable[[JSONFileLoader, str], Any]:
-    kept = cache(read)
-    return lambda _, path: kept(path)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

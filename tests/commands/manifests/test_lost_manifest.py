@@ -1,9 +1,13 @@
-"""The newest manifest is lost: its mark, its index or a decision show it, nothing goes on, and there is a way back."""
+"""The newest manifest is lost: its mark, its index or a decision show it, nothing goes on, and there is a way back.
+
+A check that is stopped before it writes a mark, and goes on after others have changed the archive.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from streamvault import (
     check_archive,
     compact_archive,
     convert_archive,
+    delete_archive,
     export_stream,
     follow_stream,
     get_event,
@@ -28,11 +33,12 @@ from streamvault import (
     show_timeline,
     write_table,
 )
-from streamvault.common.errors import Damaged, Failed
+from streamvault.common.errors import Conflict, Damaged, Failed, Problem
 from streamvault.common.progress import Progress
+from streamvault.common.units import now_utc
 from streamvault.exporter import plan as planning
 from streamvault.exporter.compact import Compaction, choose_runs
-from streamvault.exporter.reports import CompactOptions, RotateOptions
+from streamvault.exporter.reports import CompactOptions, RotateOptions, RotateReport
 from streamvault.exporter.rotate import expire
 from streamvault.inspect.history import read_history
 from streamvault.layouts.keys import (
@@ -43,17 +49,33 @@ from streamvault.layouts.keys import (
     ranges_key,
     truncation_key,
 )
-from streamvault.manifests.archive import Archive
+from streamvault.manifests.archive import Archive, NoSuchArchive
+from streamvault.manifests.decisions import find_checked
 from streamvault.manifests.files import decode
 from streamvault.manifests.manifest import Manifest
 from streamvault.manifests.merging import delete_replaced
 from streamvault.manifests.plan import Plan, create_plan, find_plan
+from streamvault.manifests.verbs.reports import CheckReport
 from streamvault.objectstore.obstore_store import ObstoreStore
+from streamvault.objectstore.store import ObjectStoreUnavailable
 from streamvault.runner.opening import Tasks
 from streamvault.streamstore.model import StreamName
 from streamvault.streamstore.uri import parse_stream
 from testkit.killed import before_call
-from testkit.small_archives import NAME, Vault, a_root, archive_of, contents, merge, replace_object
+from testkit.small_archives import (
+    NAME,
+    Vault,
+    a_root,
+    archive_of,
+    before_a_decision,
+    clear,
+    contents,
+    data_keys,
+    is_sound,
+    merge,
+    objects_of,
+    replace_object,
+)
 
 NEWEST = GenerationSpan.of(3)
 MERGED = GenerationSpan(2, 3)
@@ -280,3 +302,188 @@ def test_late_run_of_a_generation_whose_manifest_was_lost_publishes_nothing(
     with pytest.raises(Damaged, match="the manifest of generation 4 is missing"):
         vault.export("chunks")
     assert contents(vault.root) == before
+
+
+MARK = ".checked.json"
+DELETED = "the archive was deleted"
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Vault:
+    """Three generations, none of them read back yet."""
+    return filled(Vault(tmp_path / "mine"), b"mine")
+
+
+def filled(checked: Vault, word: bytes) -> Vault:
+    checked.create()
+    for number in range(3):
+        checked.add(b"%s %d" % (word, number), word * 100)
+        checked.export("chunks")
+    return checked
+
+
+def rotate(checked: Vault, **options: Any) -> RotateReport:
+    return rotate_stream(checked.uri(), checked.root, layout="chunks", master="inline", **options)
+
+
+def read_all(checked: Vault, **options: Any) -> CheckReport:
+    return check_archive(checked.archive, read_data=True, master="inline", **options)
+
+
+def late_check(
+    checked: Vault, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], **options: Any
+) -> CheckReport:
+    """Check everything, stopped before the first mark."""
+    before_a_decision(monkeypatch, happens, part=MARK)
+    return read_all(checked, **options)
+
+
+def marks_of(checked: Vault) -> list[str]:
+    return [key.rpartition("/")[2] for key in contents(checked.root) if key.endswith(MARK)]
+
+
+def test_late_mark_of_an_expired_generation_is_deleted_by_the_next_rotation(
+    checked: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_check(checked, monkeypatch, lambda: rotate(checked, keep=1))
+    assert marks_of(checked) == [f"{number:010d}{MARK}" for number in (1, 2, 3)]
+    assert archive_of(checked.root).listing().checked == {3}
+    assert is_sound(checked.root)
+    rotate(checked, keep=1)
+    assert marks_of(checked) == [f"{3:010d}{MARK}"]
+
+
+def test_late_mark_of_a_merged_generation_does_not_count_for_the_merged_one(
+    checked: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even for the one of the same number."""
+    originals = set(data_keys(checked.root))
+    late_check(checked, monkeypatch, lambda: merge(checked, 1, 3))
+    assert archive_of(checked.root).listing().checked == set()
+    delete_replaced(archive_of(checked.root), now=now_utc() + timedelta(hours=2))
+    assert originals <= set(data_keys(checked.root))
+    clear(checked)
+    assert is_sound(checked.root)
+
+
+def test_late_mark_of_a_merged_generation_that_is_gone_is_deleted(
+    checked: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def merged() -> None:
+        merge(checked, 1, 3)
+        clear(checked)
+
+    late_check(checked, monkeypatch, merged)
+    assert len(marks_of(checked)) > 1
+    assert is_sound(checked.root)
+    assert rotate(checked, truncate_source=True).truncated
+    delete_replaced(archive_of(checked.root), now=now_utc() + timedelta(hours=2))
+    assert marks_of(checked) == [f"{3:010d}-{1:010d}{MARK}"]
+    assert is_sound(checked.root)
+
+
+def test_late_mark_in_an_archive_that_was_deleted_brings_nothing_back(
+    checked: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_check(checked, monkeypatch, lambda: delete_archive(checked.archive, yes=True))
+    assert marks_of(checked)
+    assert list_archives(checked.root) == []
+    for reader in (show_timeline, check_archive):
+        with pytest.raises(NoSuchArchive, match=DELETED):
+            reader(checked.archive)
+    for writer in (checked.export, lambda: rotate(checked, keep=1, truncate_source=True)):
+        with pytest.raises(Conflict, match=DELETED):
+            writer()
+    again = delete_archive(checked.archive, yes=True)
+    assert (again.unchanged, again.objects) == (False, 3)
+    assert list(contents(checked.root)) == [key for key in contents(checked.root) if "/decisions/" in key]
+    assert delete_archive(checked.archive, yes=True).unchanged
+
+
+def test_late_mark_of_an_archive_that_others_have_removed_and_made_again_proves_nothing(
+    checked: Vault, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Someone deletes the objects by other tools; then another stream of the name is archived there."""
+    other = Vault(tmp_path / "other", checked.root)
+
+    def made_again() -> None:
+        objects_of(checked.root).delete(list(contents(checked.root)))
+        filled(other, b"other")
+
+    late_check(checked, monkeypatch, made_again, generation=1)
+    report = rotate(other, truncate_source=True)
+    assert (report.checked, report.ranges_compared) == ((2, 3), 3)
+
+
+def test_late_mark_before_the_first_export_to_an_archive_that_others_have_removed_is_damage(
+    checked: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_check(
+        checked, monkeypatch, lambda: objects_of(checked.root).delete(list(contents(checked.root))), generation=1
+    )
+    with pytest.raises(Damaged, match="the manifest of generation 1 is missing"):
+        checked.export("chunks")
+
+
+def test_two_checks_at_once_mark_each_generation_once(checked: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[tuple[int, ...]] = []
+    report = late_check(checked, monkeypatch, lambda: others.append(read_all(checked).marked))
+    assert others == [(1, 2, 3)]
+    assert report.ok
+    assert rotate(checked, truncate_source=True).checked == ()
+
+
+def test_damage_to_what_was_already_read_is_found_by_the_next_check(
+    checked: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mark says that the data were intact when they were read, not that they are."""
+    key = data_keys(checked.root)[0]
+    late_check(checked, monkeypatch, lambda: replace_object(checked.root, key, None))
+    assert not read_all(checked).ok
+    with pytest.raises(Damaged, match=f"no such object: .*{key}"):
+        rotate(checked, truncate_source=True)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_check_that_ends_early_marks_only_what_was_read(
+    checked: Vault, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Ctrl-C while it reads leaves no mark; between two marks, those that were written hold."""
+    put, puts = ObstoreStore.put, 0
+
+    def interrupted(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        nonlocal puts
+        puts += 1
+        if puts == number:
+            raise KeyboardInterrupt
+        put(self, key, data)
+
+    monkeypatch.setattr(ObstoreStore, "put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        read_all(checked)
+    monkeypatch.undo()
+    assert archive_of(checked.root).listing().checked == set(range(1, number))
+    assert rotate(checked, truncate_source=True).checked == tuple(range(number, 4))
+
+
+def test_check_of_which_a_task_fails_marks_nothing(checked: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(*_: object, **__: object) -> Any:
+        raise ObjectStoreUnavailable("no answer", where="bucket")
+
+    monkeypatch.setattr("streamvault.manifests.verbs.check_ranges.damage_of", failed)
+    with pytest.raises(Problem, match="no answer"):
+        read_all(checked)
+    assert marks_of(checked) == []
+
+
+def test_mark_for_another_stream_is_damage_and_not_believed(checked: Vault) -> None:
+    """A mark was copied from another archive."""
+    read_all(checked)
+    mark = find_checked(objects_of(checked.root), NAME, GenerationSpan.of(3))
+    assert mark is not None
+    another = mark.model_copy(update={"scope": "another"})
+    replace_object(checked.root, f"{NAME}/{checked_key(GenerationSpan.of(3))}", another.encode())
+    before = checked.events()
+    with pytest.raises(Damaged, match="belongs to another archive"):
+        rotate(checked, truncate_source=True)
+    assert checked.events() == before

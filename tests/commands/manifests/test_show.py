@@ -1,4 +1,7 @@
-"""Finding archives and tables at any depth, and reading one event by its pointer."""
+"""Finding archives and tables at any depth, and reading one event by its pointer.
+
+The totals of an archive, which `ls` takes from its newest manifest and its oldest one.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,31 @@ import errno
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from streamvault import check_archive, export_stream, get_event, import_stream, list_archives, write_table
+from streamvault import (
+    check_archive,
+    convert_archive,
+    export_stream,
+    get_event,
+    import_stream,
+    list_archives,
+    rotate_stream,
+    write_table,
+)
 from streamvault.cli import main
 from streamvault.common.errors import Damaged, Problem
 from streamvault.common.progress import Progress
-from streamvault.layouts.keys import MANIFESTS
+from streamvault.layouts.keys import MANIFESTS, GenerationSpan, manifest_key
 from streamvault.layouts.layout import Compression, LayoutName
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.damage import ArchivedPart
+from streamvault.manifests.manifest import GapEntry, Manifest, Totals
 from streamvault.manifests.verbs import show
 from streamvault.manifests.verbs.costs import Requests
 from streamvault.objectstore.obstore_store import ObstoreStore
@@ -28,7 +42,20 @@ from streamvault.objectstore.store import ObjectInfo
 from streamvault.objectstore.uri import RootAddress
 from streamvault.streamstore.model import EventPointer, SegmentId, StreamConfiguration, StreamCut, StreamName
 from testkit.killed import before_call, stopped_at
-from testkit.small_archives import KINDS, NAME, Vault, a_root, a_vault, contents, data_keys, objects_of, replace_object
+from testkit.small_archives import (
+    KINDS,
+    NAME,
+    RANGE_SIZE,
+    Vault,
+    a_root,
+    a_vault,
+    archive_of,
+    contents,
+    data_keys,
+    merge,
+    objects_of,
+    replace_object,
+)
 from testkit.streams import append_events
 from tests.counting import counted
 from tests.told import Ran
@@ -482,3 +509,157 @@ def test_command_writes_the_payload_and_nothing_else(tmp_path: Path, capfdbinary
     assert main(["get", several.archive, f"{NAME}/0.#epoch.0:1-8"]) == 1
     out, err = capfdbinary.readouterr()
     assert (out, err.count(b"\n")) == (b"", 1)
+
+
+@pytest.fixture
+def totalled(tmp_path: Path) -> Vault:
+    """A stream of six generations, of which the third and the fifth have gaps."""
+    made = Vault(tmp_path)
+    made.create()
+    for number in range(1, 7):
+        made.add(*(b"%d" % number * (10 * number) for _ in range(number)))
+        if number in {3, 5}:
+            made.truncate(made.tail().popitem()[1])
+            made.add(b"after the gap")
+        made.export("chunks", same_stream=number in {3, 5})
+    return made
+
+
+def rotate(totalled: Vault, keep: int) -> None:
+    rotate_stream(totalled.uri(), totalled.root, layout="chunks", range_size=RANGE_SIZE, keep=keep, master="inline")
+
+
+def add_one(totalled: Vault) -> None:
+    totalled.add(b"one more")
+    totalled.export("chunks")
+
+
+def convert(totalled: Vault) -> None:
+    root = a_root()
+    convert_archive(totalled.archive, root, layout="events", master="inline")
+    for key, data in contents(root).items():
+        objects_of(totalled.root).put(f"converted/{key}", data)
+
+
+def hand_off(totalled: Vault) -> None:
+    write_table(totalled.archive, format="parquet", master="inline")
+
+
+def forget_totals(totalled: Vault) -> None:
+    """Leave the manifests as an earlier release has written them."""
+    for number in range(1, 7):
+        forge(totalled, number, None)
+
+
+Step = Callable[[Vault], object]
+CASES: dict[str, Sequence[Step]] = {
+    "as exported": [],
+    "merged": [lambda totalled: merge(totalled, 2, 4)],
+    "merged from the first": [lambda totalled: merge(totalled, 1, 3)],
+    "merged twice": [lambda totalled: merge(totalled, 2, 3), lambda totalled: merge(totalled, 2, 5), add_one],
+    "expired": [lambda totalled: rotate(totalled, 3)],
+    "expired, then merged": [lambda totalled: rotate(totalled, 4), lambda totalled: merge(totalled, 3, 5), add_one],
+    "merged, then expired": [lambda totalled: merge(totalled, 2, 3), lambda totalled: rotate(totalled, 4), add_one],
+    "converted": [lambda totalled: rotate(totalled, 4), convert],
+    "a table": [
+        lambda totalled: rotate(totalled, 4),
+        hand_off,
+        add_one,
+        hand_off,
+        lambda totalled: merge(totalled, 4, 6),
+        hand_off,
+    ],
+    "a table of merged generations": [lambda totalled: merge(totalled, 2, 3), hand_off, add_one, hand_off],
+}
+
+
+@pytest.mark.parametrize("steps", CASES.values(), ids=CASES)
+def test_totals_are_those_of_the_generations_in_force(
+    totalled: Vault, monkeypatch: pytest.MonkeyPatch, steps: Sequence[Step]
+) -> None:
+    for step in steps:
+        step(totalled)
+    with counted(monkeypatch) as requests:
+        found = list_archives(totalled.root)
+    # a decision, the newest manifest with its mark, and the oldest of each
+    assert requests[0].gets <= 4 * len(found)
+    assert len(found) == 1 + bool({convert, hand_off} & set(steps))
+    for one in found:
+        archive = Archive.open(one.archive)
+        there = archive.table_archive(one.table) if one.table else archive
+        expected = summed(there)
+        assert (one.events, one.bytes, one.gap_bytes) == tuple(expected[name] for name in Totals.model_fields)
+    assert found[0].gap_bytes
+    assert not any("totals" in note for note in check_archive(totalled.archive, master="inline").notes)
+
+
+def summed(archive: Archive) -> Counter[str]:
+    found = Counter[str]()
+    for span in archive.listing().spans:
+        manifest = archive.read_manifest(span)
+        found.update(events=manifest.events, bytes=manifest.bytes)
+        found.update(gap_bytes=sum(gap.end - gap.start for gap in manifest.gaps))
+    return found
+
+
+def forge(totalled: Vault, generation: int, before: Totals | None) -> Manifest:
+    """Sign a manifest again with other totals."""
+    forged = archive_of(totalled.root).manifest(generation).model_copy(update={"before": before})
+    replace_object(totalled.root, f"{NAME}/{manifest_key(GenerationSpan.of(generation))}", forged.encode())
+    return forged
+
+
+def test_totals_of_an_earlier_release_are_added_up(totalled: Vault) -> None:
+    expected = list_archives(totalled.root)
+    forget_totals(totalled)
+    assert list_archives(totalled.root) == expected
+    add_one(totalled)
+    assert archive_of(totalled.root).manifest().before is None
+    (found,) = list_archives(totalled.root)
+    assert (found.events, found.problem) == (expected[0].events + 1, "")
+
+
+def test_wrong_totals_are_noted(totalled: Vault) -> None:
+    forge(totalled, 6, Totals(events=1))
+    report = check_archive(totalled.archive, master="inline")
+    assert (report.ok, report.notes) == (
+        True,
+        ("generation 6 has wrong totals of the generations before it, which 'ls' and 'status' show",),
+    )
+
+
+def test_totals_that_are_impossible_are_a_problem(totalled: Vault) -> None:
+    rotate(totalled, 2)
+    forge(totalled, 6, Totals())
+    (found,) = list_archives(totalled.root)
+    assert "generation 6 has lower totals than there were before generation 5" in found.problem
+
+
+def test_gaps_beyond_all_limits_end_no_listing(totalled: Vault) -> None:
+    newest = archive_of(totalled.root).manifest()
+    end = 2**63 - 1
+    (entry,) = newest.segments
+    entry = entry.model_copy(update={"end": end})
+    gaps = 2 * (GapEntry(segment=entry.name, start=entry.start, end=end, reason="forged"),)
+    to = StreamCut(NAME, dict.fromkeys(newest.to.offsets, end))
+    members = {"segments": (entry,), "gaps": gaps, "to": to, "witness": ()}
+    replace_object(
+        totalled.root,
+        f"{NAME}/{manifest_key(GenerationSpan.of(6))}",
+        newest.model_copy(update=members).encode(),
+    )
+    (found,) = list_archives(totalled.root)
+    assert found.gap_bytes > end
+    with pytest.raises(Damaged, match="are not contiguous"):
+        check_archive(totalled.archive, master="inline")
+
+
+def test_totals_before_the_first_generation_are_noted(totalled: Vault) -> None:
+    forge(totalled, 1, Totals(events=1))
+    assert "generation 1 has wrong totals" in " ".join(check_archive(totalled.archive, master="inline").notes)
+
+
+def test_totals_beyond_all_limits_are_not_carried_on(totalled: Vault) -> None:
+    forge(totalled, 6, Totals(bytes=2**63 - 1))
+    add_one(totalled)
+    assert archive_of(totalled.root).manifest().before is None

@@ -1,4 +1,4 @@
-"""Sequences whose items are made when they are asked for behave as tuples of the same items."""
+"""Sequences whose items are made when they are asked for behave as tuples; neighbouring ranges are joined."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamvault.common.lazy import LazyChain, LazyMap
+from streamvault.common.neighbours import joined
 
 BOUND = st.none() | st.integers(-9, 9)
 
@@ -47,3 +48,18 @@ def test_it_is_as_a_tuple(parts: list[list[int]], low: int | None, high: int | N
     for beyond in (len(wanted), -len(wanted) - 1):
         with pytest.raises(IndexError):
             lazy[beyond]
+
+
+Range = tuple[int, int]
+
+
+def _join(one: Range, after: Range) -> Range | None:
+    return (one[0], after[1]) if one[1] == after[0] else None
+
+
+def test_joined_joins_neighbours_and_keeps_the_others() -> None:
+    assert list(joined([(0, 2), (2, 5), (5, 6), (7, 8), (8, 9), (11, 12)], _join)) == [(0, 6), (7, 9), (11, 12)]
+
+
+def test_joined_yields_nothing_of_nothing() -> None:
+    assert list(joined([], _join)) == []

@@ -1,9 +1,13 @@
-"""Ranges as columns are those that were packed, and take little memory, as an archive's plans do."""
+"""Ranges as columns are those that were packed, and take little memory, as an archive's plans do.
+
+The checksums of a range's blocks.
+"""
 
 from __future__ import annotations
 
 import base64
 import pickle
+import random
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, replace
@@ -15,11 +19,19 @@ from hypothesis import strategies as st
 from streamvault.importer.from_archive import Selection
 from streamvault.importer.plan import plan_restore
 from streamvault.importer.reports import RestoreOptions
-from streamvault.layouts.archived_range import ArchivedRange, block_checksums_hash
+from streamvault.layouts.archived_range import (
+    BLOCK_BYTES,
+    ArchivedRange,
+    BlockChecksums,
+    are_block_checksums,
+    block_checksums_hash,
+    block_checksums_length,
+)
 from streamvault.layouts.packed_ranges import Kept, packed
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.history import Generation, History, select_parts, with_rows
 from streamvault.manifests.verbs.check_ranges import range_tasks, strays_tasks
+from streamvault.objectstore.store import crc64nvme
 from streamvault.objectstore.uri import RootAddress
 from streamvault.sources.sources import ArchiveState
 from streamvault.streamstore.model import SegmentId, StreamCut
@@ -149,3 +161,27 @@ def test_tasks_that_look_for_strays_are_sent_as_numbers() -> None:
         )
         sizes.append(len(sent))
     assert (sizes[1] - sizes[0]) / 100 < 17
+
+
+DATA = random.Random(1).randbytes(2 * BLOCK_BYTES + 99)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, len(DATA)])
+@pytest.mark.parametrize("step", [300_007, BLOCK_BYTES, 4 * BLOCK_BYTES])
+def test_checksums_do_not_depend_on_how_the_bytes_are_appended(size: int, step: int) -> None:
+    found = BlockChecksums()
+    for low in range(0, size, step):
+        found.update(DATA[low : min(low + step, size)])
+    whole, blocks = found.finish()
+    each = [crc64nvme(DATA[low : min(low + BLOCK_BYTES, size)]) for low in range(0, size, BLOCK_BYTES)]
+    assert whole == crc64nvme(DATA[:size])
+    assert blocks == base64.b64encode(b"".join(map(base64.b64decode, each))).decode()
+    assert len(blocks) == block_checksums_length(size)
+    assert are_block_checksums(blocks, size)
+    assert found.finish() == (whole, blocks)
+
+
+@pytest.mark.parametrize("text", ["", "AAAAAAAAAAA", "AAAAAAAAAAA=\n", "AAAAAAAAAA==", "AAAA" * 6, "ä" * 12, "." * 12])
+def test_other_texts_are_no_checksums_of_a_block(text: str) -> None:
+    assert are_block_checksums("AAAAAAAAAAA=", 1)
+    assert not are_block_checksums(text, 1)

@@ -1,24 +1,48 @@
-"""The manifest as a value: it survives a round trip, and an invalid one is rejected with one line."""
+"""The manifest as a value: it survives a round trip, and an invalid one is rejected with one line.
+
+Epochs as texts: what is written is read back, and epochs made one after the other agree with their changes.
+
+The schemas that a generation notes: which manifests have them, and what a merge makes of them.
+
+JSON files that somebody else has written, with a digest that fits.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from benchmarks.epochs import scaled
 from bin.pages.manifest import SCHEMA_FILE
-from streamvault.common.errors import Failed
+from streamvault.common.errors import Damaged, Failed
 from streamvault.manifests.epochs import epoch_texts, parse_epochs
-from streamvault.manifests.files import decode, seal
-from streamvault.manifests.manifest import Configuration, Manifest
+from streamvault.manifests.files import File, decode, seal
+from streamvault.manifests.history import Generation, by_segment
+from streamvault.manifests.manifest import (
+    MAX_GROUP_BYTES,
+    MAX_SCHEMA_BYTES,
+    Configuration,
+    Manifest,
+    SchemaEntry,
+    SchemaGroup,
+)
+from streamvault.manifests.merging import Merger, can_merge
+from streamvault.requests.queue import NotARequest, decode_request
 from streamvault.streamstore.model import (
     Epoch,
+    EpochChange,
     Epochs,
     KeyRange,
     Retention,
@@ -29,7 +53,8 @@ from streamvault.streamstore.model import (
     StreamConfiguration,
     StreamCut,
 )
-from tests.archives import EPOCHS, LEFT, NAME, RIGHT, Hole, generation, two_generations
+from testkit.prove.hostile_files import VALUES, resealed
+from tests.archives import EPOCHS, LEFT, NAME, RIGHT, Hole, Made, generation, two_generations
 from tests.told import damage
 
 WHERE = "s3://bucket/scope/stream/_manifest/0000000001.json"
@@ -423,3 +448,176 @@ def test_compression_round_trips() -> None:
     found = read(seal(document | {"layout": "chunks", "compression": "zstd"}))
     assert (found.layout, found.compression) == ("chunks", "zstd")
     assert read(found.encode()) == found
+
+
+def rolled(rng: random.Random) -> Epochs:
+    """A history of scales and of transactions that are committed over a scale: two epochs with earlier numbers."""
+    edges = [n / 4 for n in range(5)]
+    epochs = Epochs([Epoch(0, {SegmentId(0, n): KeyRange(*pair) for n, pair in enumerate(pairwise(edges))})])
+    for _ in range(rng.randrange(8)):
+        epochs = scaled(epochs, 1)
+        if rng.random() < 0.3:
+            for like in (epochs[rng.randrange(len(epochs))], epochs[-1]):
+                made = {SegmentId(len(epochs), s.number): held for s, held in like.segments.items()}
+                epochs = epochs.then(Epoch(len(epochs), made))
+    return epochs
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_written_is_read_back(seed: int) -> None:
+    epochs = rolled(random.Random(seed))
+    texts = epoch_texts(epochs)
+    assert parse_epochs(texts) == epochs
+    assert epoch_texts(parse_epochs(texts)) == texts
+    for count in range(1, len(epochs) + 1):
+        assert parse_epochs(texts[:count]) == epochs.upto(count)
+        assert epochs.starts_with(epochs.upto(count))
+    for other in (texts[:-1], [*texts[:-1], ">"], texts) if len(texts) > 1 else ():  # whatever was read before
+        assert epoch_texts(parse_epochs(other)) == other
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_epochs_are_the_same_from_all_sides(seed: int) -> None:
+    epochs = rolled(random.Random(seed))
+    every = list(epochs)
+    assert [one.number for one in every] == list(range(len(epochs)))
+    assert [epochs[number] for number in range(len(epochs))] == every
+    assert [epochs[number - len(epochs)] for number in range(len(epochs))] == every
+    assert list(reversed(epochs)) == every[::-1]
+    assert epochs[1:3] == tuple(every[1:3])
+    assert Epochs(every) == epochs == Epochs.of(epochs.changes)
+    assert hash(Epochs(every)) == hash(epochs)
+    for segment, keys, first, last in epochs.lives:
+        assert [one.number for one in every if segment in one.segments] == list(range(first, last + 1))
+        assert epochs.ranges[segment] == keys
+        assert epochs.life(segment) == (segment, keys, first, last)
+
+
+def test_history_that_no_stream_has_is_refused() -> None:
+    whole, first = KeyRange(0.0, 1.0), SegmentId(0, 0)
+    begin = EpochChange({}, {first: whole})
+    with pytest.raises(ValueError, match="there is no epoch"):
+        Epochs.of([])
+    with pytest.raises(ValueError, match="which is not open"):
+        Epochs.of([begin, EpochChange({SegmentId(0, 1): whole}, {})])
+    with pytest.raises(ValueError, match="which was open before"):
+        Epochs.of([begin, EpochChange({first: whole}, {first: whole})])
+    with pytest.raises(ValueError, match="not numbered consecutively from 0"):
+        Epochs([Epoch(1, {first: whole})])
+    with pytest.raises(ValueError, match="not numbered consecutively from 0"):
+        Epochs.of([begin]).then(Epoch(2, {first: whole}))
+    with pytest.raises(IndexError):
+        Epochs.of([begin])[1]
+
+
+def entry(encoding: int, schema: bytes = b'{"type": "string"}', **fields: Any) -> SchemaEntry:
+    data = base64.b64encode(schema).decode()
+    fields = {"version": encoding, "codec": "", **fields}
+    return SchemaEntry(encoding=encoding, type="Order", format="Avro", data=data, **fields)
+
+
+def group(*entries: SchemaEntry, name: str = "orders") -> SchemaGroup:
+    return SchemaGroup(group=name, entries=entries)
+
+
+def noting(made: Made, schemas: SchemaGroup | None) -> Made:
+    return replace(made, manifest=made.manifest.model_copy(update={"schemas": schemas}))
+
+
+def merged(*held: Made) -> Manifest:
+    rows = sorted((row for made in held for row in made.rows), key=lambda row: (row.segment, row.start))
+    generations = [Generation(made.manifest, by_segment(made.rows)) for made in held]
+    return Merger(generations, "here").manifest(by_segment(rows), tool="streamvault test")
+
+
+@pytest.mark.parametrize("schemas", [None, group(), group(entry(0), entry(3, codec="application/x-gzip"))])
+def test_manifest_is_read_as_it_was_written(schemas: SchemaGroup | None) -> None:
+    made = noting(two_generations()[0], schemas).manifest
+    data = made.encode()
+    assert decode(Manifest, data, "here").schemas == schemas
+    assert (b'"schemas"' in data) == (schemas is not None)
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        ((entry(1), entry(0)), "encodings are not sorted"),
+        ((entry(1), entry(1)), "encodings are not sorted"),
+        (tuple(entry(n, b"x" * (MAX_SCHEMA_BYTES // 2)) for n in range(13)), f"have more than {MAX_GROUP_BYTES} bytes"),
+    ],
+)
+def test_impossible_groups_are_refused(entries: tuple[SchemaEntry, ...], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        group(*entries)
+
+
+def test_merge_has_the_encodings_of_all() -> None:
+    first, second = two_generations()
+    held = [noting(first, group(entry(0), entry(1))), noting(second, group(entry(1), entry(2)))]
+    assert can_merge(made.manifest for made in held)
+    assert merged(*held).schemas == group(entry(0), entry(1), entry(2))
+    assert merged(held[0], noting(second, None)).schemas == group(entry(0), entry(1))
+    assert merged(first, second).schemas is None
+
+
+def test_what_is_noted_last_holds_beside_what_was_noted_before() -> None:
+    first = SchemaGroup(group="orders", entries=(), unused=(entry(0), entry(1)), settings="{}")
+    second = SchemaGroup(group="orders", entries=(entry(0),), unused=(entry(2),), settings="[]")
+    both = SchemaGroup(group="orders", entries=(entry(0),), unused=(entry(1), entry(2)), settings="[]")
+    assert SchemaGroup.union([first, None, second, group(entry(0))]) == both
+
+
+def test_a_version_has_one_schema() -> None:
+    with pytest.raises(ValueError, match="version 0 of Order in orders has two schemas"):
+        SchemaGroup.union([group(entry(0)), group(entry(1, b"{}", version=0))])
+
+
+@pytest.mark.parametrize("other", [group(entry(0, b'"int"')), group(entry(0), name="other")])
+def test_generations_whose_encodings_differ_are_not_merged(other: SchemaGroup) -> None:
+    first, second = two_generations()
+    assert not can_merge(made.manifest for made in (noting(first, group(entry(0))), noting(second, other)))
+
+
+class Noted(File):
+    """A file of one field."""
+
+    names: tuple[str, ...] = ("a",)
+
+
+_HEAVY = {"long text", "many values", "many members"}
+GOOD = Noted().encode()
+
+
+@pytest.mark.parametrize("place", ['"names": [\n  "a"\n ]', '"more": 1'])
+@pytest.mark.parametrize("kind", [kind for kind in VALUES if kind not in _HEAVY | {"zero", "NaN"}])
+def test_hostile_value_is_refused_wherever_it_is(kind: str, place: str) -> None:
+    data = GOOD if place.encode() in GOOD else GOOD.replace(b"{", b'{\n "more": 1,', 1)
+    changed = resealed(data.replace(place.encode(), b'"%s": %s' % (place.split('"')[1].encode(), VALUES[kind])))
+    if kind in {"1e400", "-1e99999"} and "more" in place:
+        decode(Noted, changed, "here")  # what nobody reads, and is no harm
+        return
+    with pytest.raises(Damaged, match="here") as refused:
+        decode(Noted, changed, "here")
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("inner", [b'"names": ["b"],', b'"more": {"a": 1, "a": 2},', b'"more": [{"": 1, "": 1}],'])
+def test_name_that_is_there_twice_is_refused(inner: bytes) -> None:
+    with pytest.raises(Damaged, match="twice in one object"):
+        decode(Noted, resealed(GOOD.replace(b"{", b"{\n " + inner, 1)), "here")
+
+
+def test_file_with_too_many_values_is_neither_written_nor_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Noted(names=("a",) * 100)
+    data = made.encode()
+    assert decode(Noted, data, "here") == made
+    monkeypatch.setattr("streamvault.manifests.files.MOST_VALUES", 100)
+    with pytest.raises(Failed, match="readers accept"):
+        made.encode()
+    with pytest.raises(Damaged, match="values"):
+        decode(Noted, data, "here")
+
+
+def test_request_with_a_name_twice_is_refused() -> None:
+    with pytest.raises(NotARequest):
+        decode_request(b'{"kind":"delete","kind":"delete","version":1,"root":"/x","archive":"a/b","generation":1}')

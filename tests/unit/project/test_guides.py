@@ -5,13 +5,21 @@ The tour of README.md and the tutorials, one after the other as they are written
 The figures in the documentation can be drawn again.
 
 The guide's notebook runs as it is, and with a stream and a root of the user's own, and shows what it says.
+
+The page about the command line, and the man pages.
+
+The page of the public functions.
+
+The worked examples of docs/contributing.md, executed in a copy of the package.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import io
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -24,8 +32,14 @@ import pytest
 from nbclient import NotebookClient
 
 import streamvault
+from bin.pages.api import page as api_page
+from bin.pages.cli import MAN, commands, man_pages
+from bin.pages.cli import page as cli_page
+from bin.pages.reports import FOLDER
+from streamvault import errors
 from streamvault.cli import main
-from streamvault.cli.app import COMMANDS
+from streamvault.cli.app import COMMANDS, help_records
+from streamvault.manager.manager import StreamManager
 from testkit.small_archives import Vault
 from tests.pages import DOCS, FENCED, SYNOPSIS, Page, blocks, command_lines
 
@@ -280,3 +294,149 @@ def test_notebook_uses_public_names_only() -> None:
             if isinstance(node, ast.ImportFrom) and "streamvault" in str(node.module):
                 assert node.module == "streamvault"
                 assert {one.name for one in node.names} <= set(streamvault.__all__)
+
+
+def test_page_has_each_command_with_its_options_in_whole_sentences() -> None:
+    sections = dict(re.findall(r"^## ([a-z -]+)\n(.*?)(?=^## |\Z)", cli_page(), re.MULTILINE | re.DOTALL))
+    assert list(sections) == [name for name, _ in commands()]
+    assert {name.partition(" ")[0] for name in sections} == {*COMMANDS}
+    for name, command in commands():
+        for one in re.findall(r"^\| `.*` \| (.*) \|$", sections[name], re.MULTILINE):
+            assert one.endswith((".", "]", ")")), one
+        records = help_records(command, command.make_context(name, [], resilient_parsing=True))
+        shown = {"--json", "--log-level", "-h"}
+        options = {form.split()[0].rstrip(",") for form, _ in records["Options"]} - shown
+        assert options == set(re.findall(r"^\| `(-[^ `,]+)", sections[name], re.MULTILINE))
+
+
+def test_man_pages_have_each_command() -> None:
+    pages = man_pages()
+    assert set(pages) == {"streamvault.1", *(f"streamvault-{name.replace(' ', '-')}.1" for name, _ in commands())}
+    for text in pages.values():
+        assert text.isascii()
+        assert all(re.match(r"\.(TH|SH|TP|PP)\b", line) for line in text.splitlines() if line.startswith((".", "'")))
+    assert {file.name: file.read_text() for file in MAN.iterdir()} == pages
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_man_page_is_printed() -> None:
+    command = ["groff", "-man", "-Tutf8", "-P-c", "-ww", "streamvault-export.1"]
+    shown = subprocess.run(command, cwd=MAN, capture_output=True, text=True, check=True)
+    assert shown.stderr == ""
+    assert "--range-size SIZE" in re.sub(".\b", "", shown.stdout)
+    assert "Archive a stream" in " ".join(shown.stdout.split())
+
+
+def test_page_has_no_tags() -> None:
+    assert re.findall(r"<[A-Za-z]+>", re.sub(r"`[^`]*`", "", cli_page())) == []
+
+
+def test_page_has_each_function_with_its_arguments_and_errors() -> None:
+    sections = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", api_page(), re.MULTILINE | re.DOTALL))
+    assert set(sections) == {*streamvault.__all__, "register"}
+    for name in streamvault.__all__:
+        section, called = sections[name], inspect.signature(getattr(streamvault, name))
+        assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(called.parameters)
+        assert f"{name}(" in section
+        assert "``" not in section.replace("```", "")
+    assert "`stream` may also name a [scope]" in sections["export_stream"]
+    assert "[`ExportReport`](reports.md#export)" in sections["export_stream"]
+    assert "[`Manifest`](format.md)" in sections["show_archive"]
+    assert "ArchiveSummary" in sections["list_archives"]
+    assert "-> " not in sections[StreamManager.__name__].partition("```python")[2].partition("```")[0]
+    assert re.findall(r"^\| `(\w+)` \| \d", api_page(), re.MULTILINE) == errors.__all__
+
+
+def test_links_of_the_page_lead_somewhere() -> None:
+    text = api_page()
+    headings = {line.lstrip("# ").lower().replace(" ", "-") for line in text.splitlines() if line.startswith("##")}
+    assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= headings
+    reports = (FOLDER / "reports.md").read_text()
+    for anchor in re.findall(r"\(reports\.md#([\w-]+)\)", text):
+        assert re.search(rf"^## {anchor}$", reports, re.MULTILINE | re.IGNORECASE), anchor
+
+
+TOP = Path(__file__).parents[3]
+PAGE = (TOP / "docs" / "contributing.md").read_text()
+
+ROUND_TRIP = """
+import sys
+from streamvault import check_archive, export_stream, import_stream
+from streamvault.demo.tour import compare, fill
+from streamvault.streamstore.model import StreamName
+from streamvault.streamstore.uri import parse_stream
+
+streams, root, layout = sys.argv[1:]
+source, target = StreamName("demo", "orders"), StreamName("demo", "restored")
+with parse_stream(f"{streams}/{source}")[0].open() as store:
+    fill(store, source, 50)
+    export_stream(f"{streams}/{source}", root, layout=layout, master="inline")
+    assert check_archive(f"{root}/{source}", read_data=True, master="inline").ok
+    import_stream(f"{root}/{source}", f"{streams}/{target}", master="inline")
+    assert compare(store, source, target) == 50
+"""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """Copy the package to a folder."""
+    shutil.copytree(TOP / "streamvault", tmp_path / "streamvault", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def add_example(copy: Path, module: str) -> None:
+    """Write the example that begins with a comment naming its module."""
+    found = re.search(rf"^```python\n(# {re.escape(module)}\n.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert found, f"no example {module}"
+    (copy / module).write_text(found[1])
+
+
+def change_line(copy: Path, module: str, old: str, new: str) -> None:
+    """Replace a line by one that the page shows."""
+    assert f"`{new}`" in PAGE.replace("\n", " ")
+    text = (copy / module).read_text()
+    assert text.count(old) == 1
+    (copy / module).write_text(text.replace(old, new))
+
+
+def run_copy(copy: Path, *words: str) -> None:
+    done = subprocess.run([sys.executable, *words], cwd=copy, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_added_object_store_holds_an_archive(copy: Path) -> None:
+    add_example(copy, "streamvault/objectstore/ram.py")
+    change_line(
+        copy,
+        "streamvault/objectstore/uri.py",
+        '"memory": "streamvault.objectstore.obstore_store",',
+        '"ram": "streamvault.objectstore.ram",',
+    )
+    run_copy(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", "ram://example/vault", "events")
+
+
+def test_added_layout_holds_an_archive(copy: Path) -> None:
+    add_example(copy, "streamvault/layouts/blocks.py")
+    old, new = 'Literal["events", "chunks"]', 'Literal["events", "chunks", "blocks"]'
+    change_line(copy, "streamvault/layouts/layout.py", f"LayoutName = {old}", f"LayoutName = {new}")
+    run_copy(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", f"file://{copy}/vault", "blocks")
+    assert list((copy / "vault" / "demo" / "orders" / "blocks").rglob("*-*"))
+
+
+def test_added_command_prints_and_refuses(copy: Path) -> None:
+    add_example(copy, "streamvault/manifests/verbs/size.py")
+    add_example(copy, "streamvault/cli/size.py")
+    change_line(
+        copy,
+        "streamvault/__init__.py",
+        '"warm_archive": "streamvault.manifests.verbs.warm",',
+        '"size_archive": "streamvault.manifests.verbs.size",',
+    )
+    line = '"demo": "Demonstrate the commands on a generated stream.",'
+    change_line(copy, "streamvault/cli/app.py", line, '"size": "Print the size of an archive.",')
+    run_copy(copy, "-c", ROUND_TRIP, f"local://{copy}/streams", f"file://{copy}/root", "events")
+    archive = f"file://{copy}/root/demo/orders"
+    run_copy(copy, "-m", "streamvault", "size", archive, "--json")
+    run_copy(copy, "-m", "streamvault", "size", archive, "--since", "2")
+    with pytest.raises(AssertionError, match="--since must be at least 1: 0"):
+        run_copy(copy, "-m", "streamvault", "size", archive, "--since", "0")

@@ -1,4 +1,7 @@
-"""Every object is sent with a checksum that the server verifies: CRC64NVME if it does, else SHA-256."""
+"""Every object is sent with a checksum that the server verifies: CRC64NVME if it does, else SHA-256.
+
+S3 servers that cannot hold an archive, or not safely, are detected and reported when an archive is started.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,19 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from streamvault import export_stream, write_table
+from streamvault.common.progress import Progress
+from streamvault.objectstore.obstore_store import ObstoreStore
 from streamvault.objectstore.s3.scheme import WORTH_ASKING
-from streamvault.objectstore.store import ObjectStoreError, crc64nvme
+from streamvault.objectstore.store import ObjectInfo, ObjectStoreError, UnorderedListing, crc64nvme
 from streamvault.objectstore.uri import RootAddress
 from testkit.servers.raw_http import bucket_at
+from testkit.small_archives import Vault, data_keys
 
 LARGE = bytes(range(256)) * 8192
 HEADERS = {"SHA256": "x-amz-checksum-sha256", "CRC64NVME": "x-amz-checksum-crc64nvme"}
@@ -188,3 +196,61 @@ def test_proxy_that_does_not_answer_is_named(server: Server, monkeypatch: pytest
     with pytest.raises(ObjectStoreError, match=f"through the proxy 127.0.0.1:{port}.*HTTP_PROXY") as told:
         server.address.open(retry_seconds=0).put("a", b"x")
     assert "secret" not in str(told.value)
+
+
+class Told(Progress):
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Vault:
+    vault = Vault(tmp_path)
+    vault.make(events=10)
+    return vault
+
+
+def export(vault: Vault) -> list[str]:
+    told = Told()
+    export_stream(vault.uri(), vault.root, master="inline", progress=told)
+    return told.warnings
+
+
+def test_sound_server_gives_no_warning(vault: Vault) -> None:
+    assert export(vault) == []
+    assert not [key for key in data_keys(vault.root) if "probe" in key]
+
+
+def test_server_that_lists_in_another_order_is_refused(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = ObstoreStore.list
+
+    def in_another_order(self: ObstoreStore, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        return iter(sorted(listed(self, prefix, after), key=lambda entry: entry.key.lower(), reverse=True))
+
+    monkeypatch.setattr(ObstoreStore, "list", in_another_order)
+    with pytest.raises(UnorderedListing, match="another server"):
+        export(vault)
+    assert data_keys(vault.root) == []
+
+
+@pytest.mark.parametrize("verb", ["export", "write_table"])
+def test_server_that_overwrites_is_warned_of_once(vault: Vault, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overwrite(self: ObstoreStore, key: str, data: bytes | memoryview) -> None:
+        self._backend.put(self._base + key, data, mode="overwrite")
+
+    def warnings() -> list[str]:
+        if verb == "export":
+            return export(vault)
+        told = Told()
+        report = write_table(vault.uri(), root=vault.root, master="inline", progress=told)
+        assert report.warnings == tuple(told.warnings)
+        return told.warnings
+
+    monkeypatch.setattr(ObstoreStore, "put", overwrite)
+    (warning,) = warnings()
+    assert "do not run two exports" in warning
+    vault.add(b"more")
+    assert warnings() == []
