@@ -36,8 +36,8 @@ from streamvault.airflow.outcome import convert_asset_to_openlineage, create_ass
 from streamvault.airflow.pravega import PravegaHook
 from streamvault.airflow.provider import get_provider_info
 from streamvault.airflow.sensors import LookingSensor
-from streamvault.dags import copy_via_file, restore_on_demand
 from streamvault.common.processes import environment
+from streamvault.dags import copy_via_file, restore_on_demand
 from streamvault.objectstore.s3.access import access_from_environment
 from streamvault.objectstore.s3.aws import resolve_access, uses_virtual_host
 from streamvault.streamstore.pravega.connection import PravegaSettings
