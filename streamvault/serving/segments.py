@@ -23,7 +23,7 @@ from streamvault.serving.controller import MARKS, READ_ONLY
 from streamvault.serving.live import LOOK_SECONDS, LiveStream
 from streamvault.serving.served import Served
 from streamvault.serving.state import Groups, StateLost, StateSegment
-from streamvault.streamstore.errors import InvalidName, NoSuchSegment, NoSuchStream, SegmentTruncated
+from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamName
 from streamvault.streamstore.pravega.reader_groups import PREFIX
 
@@ -311,7 +311,7 @@ class SegmentServer:
             look = (self._live or archive).refresh
             if await asyncio.get_running_loop().run_in_executor(self._poll_threads, look):
                 self._changed_stream(name)
-        except NoSuchStream:
+        except (NoSuchStream, NoSuchScope):
             self._changed_stream(name)  # an embedded one, whose readers are told
         except Exception:  # noqa: BLE001  (an error of ours: what was served goes on)
             _log.exception("%s", archive.uri)
