@@ -16,7 +16,7 @@ import pyarrow as pa
 from streamvault.common.errors import Usage
 from streamvault.lake.avro_resolution import Resolved, ResolvedField, alone, branch_name, branches, resolved_fields
 from streamvault.lake.compressed import expanded, of_bzip2, of_deflate, of_summed_snappy, of_zstandard
-from streamvault.lake.payloads import NotDecoded, Parsed, all_reasons, also, checked_times
+from streamvault.lake.payloads import NotDecoded, Parsed, all_reasons, also, checked_times, decoded_each
 from streamvault.lake.table import (
     MOST_DIGITS,
     MOST_TYPES,
@@ -99,7 +99,7 @@ def avro_columns(schema: str) -> tuple[TableColumn, ...]:
     Raises:
         Usage: it is not a record schema, or has a type without a column type.
     """
-    types = _types_of(schema)
+    types = _types_of(_parsed(schema, expand=True))
     for field, kind in types.items():
         check_type(kind, "avro", field)
     return columns_for({field: hive_type(kind) for field, kind in types.items()})
@@ -112,18 +112,14 @@ def avro_types(schema: bytes, _: str = "") -> dict[str, pa.DataType | None]:
         Usage: it is not a record schema.
     """
     try:
-        types = _fields_of(_parsed(schema.decode(), expand=True), lenient=True)
+        types = _types_of(_parsed(schema.decode(), expand=True), lenient=True)
     except UnicodeDecodeError:
         raise Usage("not an Avro schema", where=str(schema[:80])) from None
-    return {field: None if kind is None or unfit(kind) else kind for field, (kind, _) in types.items()}
+    return {field: None if kind is None or unfit(kind) else kind for field, kind in types.items()}
 
 
-def _types_of(schema: str) -> dict[str, pa.DataType]:
-    return {field: kind for field, (kind, _) in _fields_of(_parsed(schema, expand=True)).items()}
-
-
-def _fields_of(found: Any, *, lenient: bool = False) -> dict[str, tuple[pa.DataType, dict[str, Any]]]:
-    """Return the type of each field of a record schema, and the field; timestamps have the schema's units.
+def _types_of(found: Any, *, lenient: bool = False) -> dict[str, pa.DataType]:
+    """Return the type of each field of a record schema; timestamps have the schema's units.
 
     Args:
         found: the schema, in which only recursive types are still named.
@@ -134,11 +130,8 @@ def _fields_of(found: Any, *, lenient: bool = False) -> dict[str, tuple[pa.DataT
     """
     if not isinstance(found, dict) or found.get("type") != "record" or not found["fields"]:
         raise Usage("the Avro schema does not describe a record with fields", where=str(found)[:80])
-    types: dict[str, tuple[pa.DataType, dict[str, Any]]] = {}
-    for field in found["fields"]:
-        kind = _column_type(field["type"]) if lenient else _type_of(field["type"], Nesting())
-        types[str(field["name"])] = kind, field
-    return types
+    fields = {str(field["name"]): field["type"] for field in found["fields"]}
+    return {name: _column_type(one) if lenient else _type_of(one, Nesting()) for name, one in fields.items()}
 
 
 def _column_type(schema: Any) -> pa.DataType | None:
@@ -160,21 +153,14 @@ def _type_of(schema: Any, place: Nesting) -> pa.DataType:
         real = branches(schema)
         if not real:
             raise Usage("a column cannot hold an Avro union without a type", where=str(schema)[:100])
-        return _type_of(real[0] if len(real) == 1 else _branched(real), place)
+        # of a union of several types, a column holds a record with a member for each branch
+        branched = {"type": "record", "fields": [{"name": branch_name(one), "type": one} for one in real]}
+        return _type_of(real[0] if len(real) == 1 else branched, place)
     if isinstance(schema, str):
         return _type_of({"type": schema}, place)
     if isinstance(schema["type"], dict | list):
         return _type_of(schema["type"], inside)
     return _plain(schema) or _nested(schema, inside)
-
-
-def _is_union(schema: dict[str, Any]) -> bool:
-    return isinstance(schema["type"], list)
-
-
-def _branched(branches: list[Any]) -> dict[str, Any]:
-    """Return the record, with a member for each branch of a union, that a column holds in its place."""
-    return {"type": "record", "fields": [{"name": branch_name(one), "type": one} for one in branches]}
 
 
 def _plain(schema: dict[str, Any]) -> pa.DataType | None:
@@ -340,29 +326,21 @@ class AvroPayloads:
         self._read = _reader(is_recursive=_is_recursive(own))
         other = _parsed(reader, expand=True) if reader else own
         for record in (own, other):
-            _fields_of(record, lenient=True)  # raises if it is none
-        self._columns: list[tuple[str, ResolvedField, _Reading]] = []
+            _types_of(record, lenient=True)  # raises if it is none
+        self._columns: list[tuple[str, ResolvedField, Reading]] = []
         fields = resolved_fields(own, other)
         for column in columns:
             kind, field = arrow_type(column.type), fields.get(column.field, _NO_FIELD)
             read_as = (_column_type(field.resolved.schema) if column.field in fields else None) or kind
             mine = _alone(field.resolved.schema)
+            is_union = isinstance(mine["type"], list)
             # a plain value cannot be meant for a record; a record that is no branch has its members by name
-            branch = "" if _is_union(mine) or mine["type"] == "record" else branch_name(mine)
-            self._columns.append((column.field, field, _Reading(read_as, kind, branch, is_union=_is_union(mine))))
+            branch = "" if is_union or mine["type"] == "record" else branch_name(mine)
+            self._columns.append((column.field, field, Reading(read_as, kind, branch, is_union)))
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
-        records: list[Mapping[str, Any] | None] = []
-        texts: list[str | None] = []
-        for payload in payloads.to_pylist():
-            try:
-                records.append(self._record(payload))
-                texts.append(None)
-            except NotDecoded as error:
-                records.append(None)
-                texts.append(" ".join(str(error).split()))
-        reasons = pa.array(texts, pa.string())
+        records, reasons = decoded_each(payloads, self._record)
         columns = []
         for name, (source, resolved), reading in self._columns:
             values: list[Any] = [None if record is None or source is None else record[source] for record in records]
@@ -374,7 +352,7 @@ class AvroPayloads:
                     except ValueError as error:
                         values[row], whys[row] = None, f"{name}: {error}"
                 reasons = all_reasons(reasons, pa.array(whys, pa.string()))
-            made, wrong = _column(values, reading)
+            made, wrong = column_of(values, reading)
             columns.append(made)
             if any(wrong):
                 reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, reading.kind))
@@ -423,7 +401,7 @@ class FramedAvro(AvroPayloads):
 
     def __init__(self, schema: str, columns: tuple[TableColumn, ...], reader: str = "") -> None:
         super().__init__(schema, columns, reader)
-        self._types, self._mark = _types_of(schema), fingerprint(schema)
+        self._types, self._mark = _types_of(_parsed(schema, expand=True)), fingerprint(schema)
         self._same_schema = lru_cache(maxsize=64)(self._is_same)
 
     def _record(self, payload: bytes) -> Mapping[str, Any]:
@@ -443,7 +421,7 @@ class FramedAvro(AvroPayloads):
     def _is_same(self, schema: bytes) -> bool:
         with suppress(Usage, ValueError):
             text = schema.decode()
-            return fingerprint(text) == self._mark and _types_of(text) == self._types
+            return fingerprint(text) == self._mark and _types_of(_parsed(text, expand=True)) == self._types
         return False
 
 
@@ -482,7 +460,7 @@ def _only_record(payload: bytes) -> tuple[bytes, bytes]:
     return header["meta"].get("avro.schema", b""), expanded(_FILE_CODECS[codec], block["data"])
 
 
-class _Reading(NamedTuple):
+class Reading(NamedTuple):
     """How a field's values become those of a column.
 
     Attributes:
@@ -494,8 +472,8 @@ class _Reading(NamedTuple):
 
     read_as: pa.DataType
     kind: pa.DataType
-    branch: str
-    is_union: bool
+    branch: str = ""
+    is_union: bool = False
 
     def of(self, values: list[Any]) -> pa.Array:
         """Return values as those of the column.
@@ -522,12 +500,7 @@ class _Reading(NamedTuple):
         return checked_times(pa.array(values, read_as)).cast(kind)
 
 
-def column_of(values: list[Any], kind: pa.DataType, own: pa.DataType) -> tuple[pa.Array, list[bool]]:
-    """Return a field's values, which have a type of their own, as a column, and which it cannot hold (null in it)."""
-    return _column(values, _Reading(own, kind, "", is_union=False))
-
-
-def _column(values: list[Any], reading: _Reading) -> tuple[pa.Array, list[bool]]:
+def column_of(values: list[Any], reading: Reading) -> tuple[pa.Array, list[bool]]:
     """Return a field's values as a column, and which of them it cannot hold (null in it)."""
     wrong = [False] * len(values)
     try:

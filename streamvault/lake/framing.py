@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamvault.lake.payloads import Parsed, PayloadParser, numbers, spread
+from streamvault.lake.payloads import Parsed, PayloadParser, completed, spread, without_header
 from streamvault.lake.reports import Framing
 
 
@@ -44,20 +43,6 @@ def has_header(framing: Framing, payloads: pa.Array) -> pa.Array:
     """Return which payloads have the header of a framing."""
     header = HEADERS[framing]
     return pc.and_(_begin_with(payloads, header.marks), pc.greater_equal(pc.binary_length(payloads), header.size))
-
-
-def without_header(payloads: pa.Array, size: int) -> pa.Array:
-    """Return payloads without their first bytes, which all of them have."""
-    count = len(payloads)  # (binary_slice of Arrow 26 fails for some, with "Negative buffer resize")
-    if not count:
-        return payloads
-    _, ends, data = payloads.buffers()
-    starts = np.frombuffer(ends, np.int32)[payloads.offset : payloads.offset + count + 1]
-    cuts = np.empty(2 * count + 1, np.int32)
-    cuts[0::2] = starts
-    cuts[1::2] = starts[:-1] + size
-    both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(cuts), data])
-    return both.take(numbers(np.arange(1, 2 * count, 2, dtype=np.int32)))
 
 
 def sample_records(framing: Framing, payloads: Iterable[bytes]) -> list[bytes]:
@@ -112,11 +97,8 @@ class FramedPayloads:
         """See `PayloadParser.parse`."""
         header = HEADERS[self._framing]
         framed = has_header(self._framing, payloads)
-        found = self._parsed(payloads.filter(framed), header.size)
-        reason = pc.if_else(framed, pa.scalar(None, pa.string()), pa.scalar(f"no {header.name}"))
-        return Parsed(
-            [spread(column, framed) for column in found.columns], pc.coalesce(reason, spread(found.reasons, framed))
-        )
+        reasons = pc.if_else(framed, pa.scalar(None, pa.string()), pa.scalar(f"no {header.name}"))
+        return completed(self._parsed(payloads.filter(framed), header.size), reasons)
 
     def _parsed(self, payloads: pa.Array, size: int) -> Parsed:
         """Decode payloads that all have the header, of a size."""

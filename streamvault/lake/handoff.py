@@ -298,7 +298,7 @@ def write_table(source: str, options: HandoffOptions, progress: Progress) -> Han
         )
         with place.unless_removed():
             todo = next(plans_of(resolved), None)
-            proposed = _proposed(resolved, todo) if options.columns is None else {}
+            proposed = {} if todo is None or options.columns is not None else proposed_columns(resolved, todo)
             hints = [*refused(resolved)] if todo is not None or resolved.schemas is None else []
             hints += [_how_to_add(proposed)] if proposed else []
             progress.warn_all((*resolved.warnings, *hints))
@@ -371,13 +371,6 @@ def _rehearsed(resolved: ResolvedTable, first: int) -> HandoffReport:
     with origin.unless_archive_changed(first):
         cost = cost_of_handoff(planned())
     return replace(_report(resolved, added, files, options), events=events, dry_run=True, cost=cost)
-
-
-def _proposed(resolved: ResolvedTable, todo: TablePlan | None) -> dict[str, str]:
-    if todo is None:
-        return {}
-    with resolved.origin.unless_archive_changed(todo.first):
-        return proposed_columns(resolved, todo)
 
 
 def _how_to_add(columns: dict[str, str]) -> str:

@@ -329,7 +329,7 @@ def _wrong_start(kind: pa.DataType) -> str:
     return ""
 
 
-def _cannot_be(kind: pa.DataType, value: Any) -> bool:
+def _cannot_be(kind: pa.DataType, value: Any) -> bool:  # noqa: PLR0911  (one for each kind of type)
     """Return whether a value of a payload, as Python's parsers return it, certainly does not fit a column's type."""
     if value is None:
         return False
@@ -340,19 +340,11 @@ def _cannot_be(kind: pa.DataType, value: Any) -> bool:
         return type(value) not in plain
     if pa.types.is_decimal(kind):
         return type(value) is bool or (isinstance(value, str) and _NUMBER.fullmatch(value) is None)
-    if pa.types.is_list(kind) or pa.types.is_struct(kind):
-        return _cannot_hold(kind, value)
-    return _is_no_time(kind, value)
-
-
-def _cannot_hold(kind: pa.DataType, value: Any) -> bool:
     if pa.types.is_list(kind):
         return not isinstance(value, list) or any(_cannot_be(kind.value_type, one) for one in value)
-    return not isinstance(value, dict) or any(_cannot_be(member.type, value.get(member.name)) for member in kind)
-
-
-def _is_no_time(kind: pa.DataType, value: Any) -> bool:
-    """Return whether a value certainly is no date or timestamp; nothing is certain about other types."""
+    if pa.types.is_struct(kind):
+        return not isinstance(value, dict) or any(_cannot_be(member.type, value.get(member.name)) for member in kind)
+    # nothing is certain about other types than dates and timestamps
     looks_like = {pa.date32(): _DATE, pa.timestamp("us"): _TIME}.get(kind)
     return looks_like is not None and (type(value) is not str or looks_like.match(value) is None)
 

@@ -127,7 +127,7 @@ def parse_parts(
         clean = _attempted(part, whole) if is_clean else None
         is_clean = clean is not None
         parsed.append(clean or _sifted(part, kinds, whole, suspects))
-    return _one_after_another(parsed, kinds)
+    return joined(parsed or [_nothing(kinds)])
 
 
 def _sifted(
@@ -139,41 +139,57 @@ def _sifted(
     if not suspects:
         return _halved(payloads, kinds, whole)
     reasons = suspects[0](payloads)
-    good = pc.is_null(reasons)
-    left = payloads.filter(good)
-    columns, others = _attempted(left, whole) or _sifted(left, kinds, whole, suspects[1:])
-    rows = _rows(good)
-    return Parsed([column.take(rows) for column in columns], pc.coalesce(reasons, others.take(rows)))
+    left = payloads.filter(pc.is_null(reasons))
+    return completed(_attempted(left, whole) or _sifted(left, kinds, whole, suspects[1:]), reasons)
 
 
 def _attempted(payloads: pa.Array, whole: Callable[[pa.Array], list[pa.Array]]) -> Parsed | None:
     with suppress(NotDecoded):
-        return Parsed(whole(payloads), _no_reasons(payloads))
+        return Parsed(whole(payloads), pa.nulls(len(payloads), pa.string()))
     return None
 
 
 def _halved(payloads: pa.Array, kinds: Sequence[pa.DataType], whole: Callable[[pa.Array], list[pa.Array]]) -> Parsed:
     """Decode all payloads at once; if that fails, decode each half by itself, down to the invalid ones."""
     if not len(payloads):
-        return _one_after_another([], kinds)
+        return _nothing(kinds)
     try:
-        return Parsed(whole(payloads), _no_reasons(payloads))
+        return Parsed(whole(payloads), pa.nulls(len(payloads), pa.string()))
     except NotDecoded as error:
         if len(payloads) == 1:
             return Parsed([pa.nulls(1, kind) for kind in kinds], pa.array([str(error)]))
     middle = len(payloads) // 2
-    return _one_after_another([_halved(half, kinds, whole) for half in (payloads[:middle], payloads[middle:])], kinds)
+    return joined([_halved(half, kinds, whole) for half in (payloads[:middle], payloads[middle:])])
 
 
-def _one_after_another(parts: Sequence[Parsed], kinds: Sequence[pa.DataType]) -> Parsed:
-    if not parts:
-        return Parsed([pa.array([], kind) for kind in kinds], pa.array([], pa.string()))
-    columns = [pa.concat_arrays([part.columns[index] for part in parts]) for index in range(len(kinds))]
+def _nothing(kinds: Sequence[pa.DataType]) -> Parsed:
+    return Parsed([pa.array([], kind) for kind in kinds], pa.array([], pa.string()))
+
+
+def joined(parts: Sequence[Parsed]) -> Parsed:
+    """Return the parts of payloads, at least one, as a whole."""
+    columns = [pa.concat_arrays(some) for some in zip(*(part.columns for part in parts), strict=True)]
     return Parsed(columns, pa.concat_arrays([part.reasons for part in parts]))
 
 
-def _no_reasons(payloads: pa.Array) -> pa.Array:
-    return pa.nulls(len(payloads), pa.string())
+def completed(some: Parsed, reasons: pa.Array) -> Parsed:
+    """Return all payloads: ``some``, in order, where there is no reason yet, and null where there is one."""
+    rows = _rows(reasons.is_null())
+    return Parsed([column.take(rows) for column in some.columns], pc.coalesce(reasons, some.reasons.take(rows)))
+
+
+def decoded_each(payloads: pa.Array, decode: Callable[[bytes], Any]) -> tuple[list[Any], pa.Array]:
+    """Decode payloads one by one; return what they contain, None if that cannot be decoded, and the reasons."""
+    found: list[Any] = []
+    reasons: list[str | None] = []
+    for payload in payloads.to_pylist():
+        try:
+            found.append(decode(payload))
+            reasons.append(None)
+        except NotDecoded as error:
+            found.append(None)
+            reasons.append(" ".join(str(error).split()))
+    return found, pa.array(reasons, pa.string())
 
 
 def because(reasons: pa.Array, wrong: pa.Array, text: str) -> pa.Array:
@@ -209,6 +225,20 @@ def unmarked(payload: bytes) -> bytes:
     return payload
 
 
+def without_header(payloads: pa.Array, size: int) -> pa.Array:
+    """Return payloads without their first bytes, which all of them have: every second value of headers and records."""
+    count = len(payloads)  # (binary_slice of Arrow 26 fails for some, with "Negative buffer resize")
+    if not count:
+        return payloads
+    _, ends, data = payloads.buffers()
+    starts = np.frombuffer(ends, np.int32)[payloads.offset : payloads.offset + count + 1]
+    cuts = np.empty(2 * count + 1, np.int32)
+    cuts[0::2] = starts
+    cuts[1::2] = starts[:-1] + size
+    both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(cuts), data])
+    return both.take(numbers(np.arange(1, 2 * count, 2, dtype=np.int32)))
+
+
 def as_lines(texts: pa.Array) -> pa.Buffer:
     """Return texts without nulls as one, each followed by a line feed."""
     ended = pc.binary_join_element_wise(texts, text(""), text("\n"))
@@ -241,31 +271,16 @@ def parsed_as(payloads: pa.Array, record: Callable[[bytes], bytes], records: Pay
         except NotDecoded as error:
             reasons.append(str(error))
         if size >= PARSED_BYTES:
-            parts.append(_parsed_with(reasons, found, records))
+            parts.append(completed(records.parse(pa.array(found, pa.binary())), pa.array(reasons, pa.string())))
             found, reasons, size = [], [], 0
-    parts.append(_parsed_with(reasons, found, records))
-    columns = [pa.concat_arrays(some) for some in zip(*(part.columns for part in parts), strict=True)]
-    return Parsed(columns, pa.concat_arrays([part.reasons for part in parts]))
-
-
-def _parsed_with(reasons: list[str | None], found: list[bytes], records: PayloadParser) -> Parsed:
-    texts = pa.array(reasons, pa.string())
-    places = texts.is_null()
-    parsed = records.parse(pa.array(found, pa.binary()))
-    columns = [spread(column, places) for column in parsed.columns]
-    return Parsed(columns, pc.coalesce(texts, spread(parsed.reasons, places)))
+    parts.append(completed(records.parse(pa.array(found, pa.binary())), pa.array(reasons, pa.string())))
+    return joined(parts)
 
 
 def _rows(places: pa.Array) -> pa.Array:
     """Return, for each place, how many before it are true; null if it is not."""
     there = places.to_numpy(zero_copy_only=False)
     return pa.array(np.cumsum(there) - 1, pa.int64(), mask=~there)
-
-
-def without(values: pa.Array, wrong: pa.Array) -> pa.Array:
-    """Return values with null where ``wrong`` is true."""
-    rows = np.arange(len(values))
-    return values.take(pa.array(rows, pa.int64(), mask=wrong.to_numpy(zero_copy_only=False)))
 
 
 def convert_each(

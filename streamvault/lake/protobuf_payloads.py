@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from streamvault.common.errors import Usage
-from streamvault.lake.avro import column_of
-from streamvault.lake.payloads import NotDecoded, Parsed, PayloadParser, also, parsed_as, varint
+from streamvault.lake.avro import Reading, column_of
+from streamvault.lake.payloads import NotDecoded, Parsed, PayloadParser, also, decoded_each, parsed_as, varint
 from streamvault.lake.table import Nesting, TableColumn, arrow_type, misfit, unfit
 
 _TIMESTAMP = "google.protobuf.Timestamp"
@@ -47,7 +47,7 @@ def protobuf_types(schema: bytes, message: str) -> dict[str, pa.DataType | None]
     Raises:
         Usage: the schema is not valid, or has no such message.
     """
-    types = {field.name: _type_of(field) for field in _message(schema, message).fields}
+    types = {field.name: _type_of(field, Nesting()) for field in _message(schema, message).fields}
     return {name: None if kind is None or unfit(kind) else kind for name, kind in types.items()}
 
 
@@ -138,19 +138,17 @@ def _check_imports(files: dict[str, Any]) -> None:
         raise Usage("the Protobuf schema imports files that it lacks", where=", ".join(sorted(lost))[:200], todo=todo)
 
 
-def _type_of(field: Any) -> pa.DataType | None:
-    """Return the type of a field's values; None if there is none, as it contains itself or has too many members."""
-    return _inner_type(field, Nesting())
+def _type_of(field: Any, place: Nesting) -> pa.DataType | None:
+    """Return the type of a field's values at a place in the messages around it.
 
-
-def _inner_type(field: Any, place: Nesting) -> pa.DataType | None:
-    """Return the type of a field's values at a place in the messages around it."""
+    None if there is none, as it contains itself or has too many members.
+    """
     inner = field.message_type
     inside = place.into() if inner is None else place.into(inner.full_name)
     if inside is None:
         return None
     if inner is not None and inner.GetOptions().map_entry:
-        key, value = (_inner_type(inner.fields_by_name[name], inside) for name in ("key", "value"))
+        key, value = (_type_of(inner.fields_by_name[name], inside) for name in ("key", "value"))
         return None if key is None or value is None else pa.map_(key, value)
     kind = _single(field, inside)
     return pa.list_(kind) if kind is not None and field.is_repeated else kind
@@ -162,7 +160,7 @@ def _single(field: Any, inside: Nesting) -> pa.DataType | None:
         return _PLAIN[_name_of(field)]
     if inner.full_name == _TIMESTAMP:
         return pa.timestamp("us")
-    members = [(member.name, _inner_type(member, inside)) for member in inner.fields]
+    members = [(member.name, _type_of(member, inside)) for member in inner.fields]
     return None if any(kind is None for _, kind in members) else pa.struct(members)
 
 
@@ -206,30 +204,28 @@ class ProtobufPayloads:
         for column in columns:
             which, field = _read_with(types, column.field)
             kind = arrow_type(column.type)
-            own = None if field is None else _type_of(field)
-            self._columns.append((which, field, column.field, kind, kind if own is None else own))
+            own = None if field is None else _type_of(field, Nesting())
+            self._columns.append((which, field, column.field, Reading(kind if own is None else own, kind)))
         self._make = self._make[: 1 + max((one[0] for one in self._columns), default=0)]
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
-        messages: list[list[Any]] = []
-        texts: list[str | None] = []
-        for payload in payloads.to_pylist():
-            try:
-                content = payload[: _end_of(payload)] if self._padded else payload
-                messages.append([make.FromString(content) for make in self._make])
-                texts.append(None)
-            except Exception as error:  # noqa: BLE001  (of the library, or of a text that is none)
-                messages.append([])
-                texts.append(f"not a Protobuf message of this schema: {error}")
-        reasons = pa.array(texts, pa.string())
+        messages, reasons = decoded_each(payloads, self._messages)
         columns = []
-        for which, field, name, kind, own in self._columns:
-            values = [_value(some[which], field) if some and field is not None else None for some in messages]
-            made, wrong = column_of(values, kind, own)
+        for which, field, name, reading in self._columns:
+            values = [None if some is None or field is None else _value(some[which], field) for some in messages]
+            made, wrong = column_of(values, reading)
             columns.append(made)
-            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, kind))
+            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, reading.kind))
         return Parsed(columns, reasons)
+
+    def _messages(self, payload: bytes) -> list[Any]:
+        """Return the message of one payload, by each of the schemas that columns are read with."""
+        try:
+            content = payload[: _end_of(payload)] if self._padded else payload
+            return [make.FromString(content) for make in self._make]
+        except Exception as error:  # noqa: BLE001  (of the library, or of a text that is none)
+            raise NotDecoded(f"not a Protobuf message of this schema: {error}") from None
 
 
 class IndexedMessages:

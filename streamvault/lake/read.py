@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from streamvault.common.errors import Damaged, Overtaken, Problem, Usage
 from streamvault.common.options import verb
 from streamvault.common.units import count_text
-from streamvault.lake.payloads import integers, numbers, text, texts
+from streamvault.lake.payloads import integers, numbers, text, texts, without_header
 from streamvault.lake.reports import ReadOptions
 from streamvault.layouts.layout import WINDOW
 from streamvault.manifests import damage
@@ -143,6 +143,7 @@ def batch_of(
     starts = _starts(events)
     offset = numbers(starts[:-1].astype(np.int64) + events.offset)
     length = numbers(np.diff(starts))
+    whole = pa.Array.from_buffers(pa.binary(), events.count, [None, pa.py_buffer(starts), pa.py_buffer(events.data)])
     makers: dict[str, Callable[[], pa.Array]] = {
         "scope": lambda: texts(stream.scope, events.count),
         "stream": lambda: texts(stream.stream, events.count),
@@ -150,15 +151,16 @@ def batch_of(
         "segment": lambda: integers(segment.number, events.count),
         "offset": lambda: offset,
         "length": lambda: length,
-        "pointer": lambda: _pointers(segment.in_stream(stream), offset, length),
-        "payload": lambda: _payloads(events.data, starts),
+        "pointer": lambda: pc.binary_join_element_wise(
+            text(f"{segment.in_stream(stream)}:"),
+            offset.cast(pa.string()),
+            text("-"),
+            length.cast(pa.string()),
+            text(""),
+        ),
+        "payload": lambda: without_header(whole, HEADER_BYTES),
     }
     return pa.RecordBatch.from_arrays([makers[name]() for name in schema.names], schema=schema)
-
-
-def _pointers(segment: str, offset: pa.Array, length: pa.Array) -> pa.Array:
-    name, until, nothing = text(f"{segment}:"), text("-"), text("")
-    return pc.binary_join_element_wise(name, offset.cast(pa.string()), until, length.cast(pa.string()), nothing)
 
 
 def _starts(events: EventBlock) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -170,16 +172,6 @@ def _starts(events: EventBlock) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     found = np.full(events.count + 1, len(data), np.int32)
     found[:-1] = 0 if starts is None else starts
     return found
-
-
-def _payloads(data: memoryview, starts: np.ndarray[tuple[int], np.dtype[np.int32]]) -> pa.Array:
-    """Return the payloads as a column: every second value of an array over the data's headers and payloads."""
-    count = len(starts) - 1
-    ends = np.empty(2 * count + 1, np.int32)
-    ends[0::2] = starts
-    ends[1::2] = starts[:-1] + HEADER_BYTES
-    both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(ends), pa.py_buffer(data)])
-    return both.take(numbers(np.arange(1, 2 * count, 2, dtype=np.int32)))
 
 
 class ArrowEvents:
@@ -270,7 +262,7 @@ def read_archive(archive: str, options: ReadOptions) -> ArrowEvents:
 
     decoder, wanted = None, schema
     if options.decode is not None:
-        from streamvault.lake.decoded import decoder_of  # noqa: PLC0415  (imports what decodes each format)
+        from streamvault.lake.decoding import decoder_of  # noqa: PLC0415  (imports what decodes each format)
 
         noted = source.noted_schemas(one.manifest for one in history.generations)
         decoder = decoder_of(Encodings.of(source.stream, noted, options.registry, options.group).read())

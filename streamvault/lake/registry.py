@@ -14,9 +14,18 @@ import pyarrow as pa
 from streamvault.common.errors import Usage
 from streamvault.lake.avro import AvroPayloads, avro_types
 from streamvault.lake.compressed import expanded, of_gzip, of_snappy
-from streamvault.lake.framing import FramedPayloads, without_header
+from streamvault.lake.framing import FramedPayloads
 from streamvault.lake.json_payloads import JsonPayloads, json_schema_types
-from streamvault.lake.payloads import NotDecoded, Parsed, PayloadParser, numbers, parsed_as, texts
+from streamvault.lake.payloads import (
+    NotDecoded,
+    Parsed,
+    PayloadParser,
+    joined,
+    numbers,
+    parsed_as,
+    texts,
+    without_header,
+)
 from streamvault.lake.protobuf_payloads import ProtobufPayloads, protobuf_types
 from streamvault.lake.table import TableColumn, arrow_type, columns_for, hive_type
 from streamvault.manifests.manifest import SchemaEntry, SchemaGroup
@@ -152,8 +161,7 @@ class RegisteredPayloads(FramedPayloads):
         for number, rows in zip(present.tolist(), np.split(sorted_rows, firsts[1:]), strict=True):
             parts.append(self._parser(number).parse(without_header(payloads.take(numbers(rows)), size)))
         order = numbers(np.argsort(sorted_rows))
-        columns = [pa.concat_arrays([part.columns[at] for part in parts]) for at in range(len(self._columns))]
-        reasons = pa.concat_arrays([part.reasons for part in parts])
+        columns, reasons = joined(parts)
         return Parsed([column.take(order) for column in columns], reasons.take(order))
 
     def _parser(self, number: int) -> PayloadParser:

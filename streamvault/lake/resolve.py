@@ -197,12 +197,13 @@ def _of_registry(schemas: Callable[[], SchemaGroup], *, adds: bool, is_asked: bo
 def proposed_columns(resolved: ResolvedTable, plan: TablePlan) -> dict[str, str]:
     """Return the types of fields that a sample of a plan's JSON has, and the table no columns for."""
     begun = resolved.place.options
-    if resolved.wanted() is not None or begun.decode != "json" or not plan.after:
-        return {}
-    try:
-        inferred = infer_columns("json", sample_records(begun.framing, resolved.origin.sample(plan)))
-    except Usage:
-        return {}  # no event of it has a field
+    with resolved.origin.unless_archive_changed(plan.first):
+        if resolved.wanted() is not None or begun.decode != "json" or not plan.after:
+            return {}
+        try:
+            inferred = infer_columns("json", sample_records(begun.framing, resolved.origin.sample(plan)))
+        except Usage:
+            return {}  # no event of it has a field
     held = {column.field for column in plan.options(begun).columns}
     return {column.field: column.type for column in inferred.columns if column.field not in held}
 
@@ -375,18 +376,10 @@ def _declared(schema: str, decode: Decode) -> tuple[TableColumn, ...]:
     if not isinstance(found, dict) or not found or not all(isinstance(kind, str) for kind in found.values()):
         raise Usage('the schema is not a JSON object {"field": "type", …}', where=schema[:80])
     for field, kind in found.items():
-        if not _is_text(field):
+        if field != field.encode("utf-8", "replace").decode():
             raise Usage("a field's name has half of a surrogate pair", where=ascii(field))
         check_type(arrow_type(kind), decode, field)
     return columns_for({field: "".join(kind.split()) for field, kind in found.items()})
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _json(text: str) -> object:

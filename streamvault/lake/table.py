@@ -232,27 +232,15 @@ def _arrow(text: str, depth: int) -> pa.DataType | None:
     kind, bracket, rest = text.partition("<")
     if not bracket or not rest.endswith(">") or depth > _DEEPEST:
         return None
-    return _nested(kind, _split(rest[:-1]), depth + 1)
-
-
-def _nested(kind: str, parts: list[str], depth: int) -> pa.DataType | None:
+    parts = _split(rest[:-1])
     if kind == "struct":
-        return _struct(parts, depth)
-    types = [_arrow(part, depth) for part in parts]
+        members = [(name, _arrow(inner, depth + 1)) for name, _, inner in (part.partition(":") for part in parts)]
+        is_valid = all(inner is not None and _NAME.fullmatch(name) for name, inner in members)
+        return pa.struct(members) if is_valid else None
+    types = [_arrow(part, depth + 1) for part in parts]
     if None in types or (kind, len(types)) not in {("array", 1), ("map", 2)}:
         return None
     return pa.list_(types[0]) if kind == "array" else pa.map_(*types)
-
-
-def _struct(parts: list[str], depth: int) -> pa.DataType | None:
-    fields = []
-    for part in parts:
-        name, _, inner = part.partition(":")
-        kind = _arrow(inner, depth)
-        if kind is None or not _NAME.fullmatch(name):
-            return None
-        fields.append(pa.field(name, kind))
-    return pa.struct(fields)
 
 
 def _split(text: str) -> list[str]:

@@ -38,7 +38,7 @@ from streamvault.manifests.damage import ArchivedPart, damaged_range, read_verif
 from streamvault.manifests.manifest import SchemaGroup
 from streamvault.manifests.spans import SegmentSpan, Span
 from streamvault.objectstore.store import AlreadyExists, NoSuchObject, ObjectStore
-from streamvault.sources.reader import SegmentReader, not_events
+from streamvault.sources.reader import LargeEventReader, RunReader, SegmentReader, not_events
 from streamvault.streamstore.errors import InvalidName
 from streamvault.streamstore.events import EventBlock
 from streamvault.streamstore.framing import NotAnEvent
@@ -65,44 +65,13 @@ class TableRange(Range):
         return replace(self.parts[0].row, frames=(), crc64nvme="", block_checksums="")
 
 
-class EventRun(Protocol):
-    """Consecutive events of a segment, to be read once.
-
-    The other properties are valid only after all blocks were read.
-    """
-
-    @property
-    def start(self) -> int:
-        """Offset of the first event (bytes)."""
-
-    @property
-    def end(self) -> int:
-        """Offset after the last event (bytes)."""
-
-    @property
-    def count(self) -> int:
-        """Number of events."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the events' bytes, headers included, hexadecimal."""
-
-    def blocks(self) -> Iterator[EventBlock]:
-        """Yield the events in blocks of complete events; a block is valid until the next one is requested.
-
-        Raises:
-            Damaged: the bytes differ from the archived ones; the yielded events must not be used.
-            NotAnEvent: no event begins where one should.
-        """
-
-
 class EventSource(Protocol):
     """Reads the bytes of a task's ranges; small, to be sent to tasks."""
 
     is_whole: ClassVar[bool]
     """Whether it has every byte of every range. If not, missing bytes are a gap."""
 
-    def runs(self, planned: TableRange) -> Iterator[EventRun]:
+    def runs(self, planned: TableRange) -> Iterator[ArchivedRun | RunReader | LargeEventReader]:
         """Yield the range's events, in order, usually as one run; read each run completely before the next.
 
         Bytes before, between and after the runs are gone at the source.
@@ -120,13 +89,19 @@ class ArchivedEvents:
     window: int
     is_whole: ClassVar[bool] = True
 
-    def runs(self, planned: TableRange) -> Iterator[EventRun]:
+    def runs(self, planned: TableRange) -> Iterator[ArchivedRun]:
         """See `EventSource.runs`."""
-        yield _ArchivedRun(planned, self.window)
+        yield ArchivedRun(planned, self.window)
 
 
-class _ArchivedRun:
-    """An `EventRun` of an archive."""
+class ArchivedRun:
+    """Consecutive events of a segment, to be read once from an archive; of a stream, `RunReader` is the same.
+
+    Attributes:
+        start: offset of the first event (bytes).
+        end: offset after the last event so far (bytes).
+        count: number of events so far.
+    """
 
     def __init__(self, planned: TableRange, window: int) -> None:
         self._range = planned
@@ -137,10 +112,16 @@ class _ArchivedRun:
 
     @property
     def digest(self) -> str:
+        """SHA-256 of the events' bytes, headers included, hexadecimal; valid after all blocks were read."""
         known = self._range.known
         return known.digest if known else self._digest.hexdigest()
 
     def blocks(self) -> Iterator[EventBlock]:
+        """Yield blocks of complete events, each valid until the next one is requested.
+
+        Raises:
+            Damaged: the bytes differ from the archived ones; the yielded events must not be used.
+        """
         planned, known, first = self._range, self._range.known, self._range.parts[0]
         try:
             for events in event_blocks(planned.start, str(planned.segment), self._bytes()):
@@ -182,7 +163,7 @@ class LiveEvents:
     largest: int = LARGEST_EVENT_BYTES
     is_whole: ClassVar[bool] = False
 
-    def runs(self, planned: TableRange) -> Iterator[EventRun]:
+    def runs(self, planned: TableRange) -> Iterator[RunReader | LargeEventReader]:
         """See `EventSource.runs`."""
         with self.address.lend() as store:
             span = Span(planned.start, planned.end, known=True)
@@ -227,11 +208,6 @@ class FileTask:
         """The file's key below the root; it depends only on the plan and the first range."""
         first = self.ranges[0]
         return self.folder.prefix + table_file_key(self.generation, first.segment, first.start, self.file_id)
-
-    @property
-    def size(self) -> int:
-        """Segment bytes of the ranges."""
-        return sum(one.end - one.start for one in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)

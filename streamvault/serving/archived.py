@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +20,7 @@ from streamvault.manifests.damage import ArchivedPart
 from streamvault.manifests.history import Generation
 from streamvault.manifests.index_pages import IndexPage, IndexPages
 from streamvault.serving.blocks import BLOCK_BYTES, WHOLE_RANGE_BYTES, KnownRange, blocks_of, compared_block, learn
-from streamvault.serving.cache import FETCH_BYTES, BlockCache
+from streamvault.serving.cache import FETCH_BYTES, BlockCache, shared
 from streamvault.sources.sources import ArchiveSource, ArchiveState
 from streamvault.streamstore.errors import NoSuchSegment, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamDescription
@@ -201,23 +201,21 @@ class ServedArchive:
         self.learned, self.problem, self.looked = 0, "", 0.0
         self.now = self._told = self._look()
 
-    def page(self, now: Moment, segment: SegmentId, offset: int) -> tuple[PageKey, IndexPage | Future[IndexPage]]:
-        """Return what says where a byte of a segment is, or begin to fetch it; errors as for `Moment.page_of`."""
+    async def read(self, now: Moment, segment: SegmentId, offset: int, fetching: asyncio.Semaphore) -> memoryview:
+        """See `Served.read`."""
         key = now.page_of(segment, offset)
-        found = self._cache.held((self.uri, key))
-        return key, found or self._cache.begin((self.uri, key), partial(self._page, key))
-
-    def held(self, spot: Spot) -> memoryview | None:
-        """Return the block that holds a byte if it is in memory."""
-        found: memoryview | None = self._cache.held(self._key(spot.part, spot.number))
-        if found is not None:
+        if (page := self._cache.held((self.uri, key))) is None:
+            page = await shared(self._cache.begin((self.uri, key), partial(self._page, key)))
+        spot = now.spot(key, page, segment, offset)
+        wanted = self._key(spot.part, spot.number)
+        if (block := self._cache.held(wanted)) is not None:
             self._begin_ahead(spot)
-        return found
-
-    def begin(self, spot: Spot) -> Future[memoryview]:
-        """Begin to fetch the block that holds a byte."""
-        found = self._cache.begin(self._key(spot.part, spot.number), partial(self._block, spot.part, spot.number))
-        self._begin_ahead(spot)
+        else:
+            async with fetching:
+                coming = self._cache.begin(wanted, partial(self._block, spot.part, spot.number))
+                self._begin_ahead(spot)
+                block = await shared(coming)
+        found: memoryview = block[spot.inside :]
         return found
 
     def renewed(self, before: Moment | None = None) -> bool:

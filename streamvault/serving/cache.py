@@ -5,13 +5,14 @@ All of it is one budget, from which bytes are taken before they are there.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from streamvault.serving.blocks import BLOCK_BYTES
 
@@ -39,6 +40,12 @@ class Kept(Protocol):
 
 
 Fetch = Callable[[], Any]
+T = TypeVar("T")
+
+
+async def shared(coming: Future[T]) -> T:
+    """Wait for what many may wait for, so none of them may cancel it."""
+    return await asyncio.shield(asyncio.wrap_future(coming))
 
 
 class BlockCache:

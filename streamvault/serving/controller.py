@@ -61,9 +61,9 @@ class ServedController(pbg.ControllerServiceServicer):  # type: ignore[misc]
         ranges: Mapping[SegmentId, KeyRange]
         if request.stream.startswith(PREFIX):
             group = self._group(request.scope, request.stream.removeprefix(PREFIX), context)
-            ranges = {} if group is None else {group.state.id: _WHOLE}
             if group is None:
                 _not_found(context, request)
+            ranges = {group.state.id: _WHOLE}
         elif request.stream.startswith(MARKS) and self._find(request.scope, request.stream.removeprefix(MARKS)):
             ranges = {SegmentId(0, 0): _WHOLE}
         else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,18 +39,6 @@ class _Moment:
     def check_end(self, _: SegmentId) -> None:
         """Streams of the embedded store keep their ends."""
 
-    def spot(self, _key: object, _page: object, segment: SegmentId, offset: int) -> _Spot:
-        return _Spot(self.info(segment), offset)
-
-
-@dataclass(frozen=True, slots=True)
-class _Spot:
-    """Where a byte is, as `archived.Spot`."""
-
-    info: SegmentInfo
-    offset: int
-    inside: int = 0
-
 
 class _Stream:
     """A `Served` stream; nothing of it is kept in memory."""
@@ -66,17 +53,9 @@ class _Stream:
         segments = list(segments_between(described, described.head, described.tail))
         return _Moment(described, {one.segment: one for one in self._store.segment_info(self.name, segments)})
 
-    def page(self, *_: object) -> tuple[None, None]:
-        return None, None
-
-    def held(self, _: object) -> None:
-        return None
-
-    def begin(self, spot: _Spot) -> Future[memoryview]:
-        end = min(spot.info.write_offset, spot.offset + LARGEST_ANSWER)
-        found: Future[memoryview] = Future()
-        found.set_result(memoryview(self._store.read_bytes(self.name, spot.info.segment, spot.offset, end)))
-        return found
+    async def read(self, now: _Moment, segment: SegmentId, offset: int, _: object) -> memoryview:
+        end = min(now.info(segment).write_offset, offset + LARGEST_ANSWER)
+        return memoryview(self._store.read_bytes(self.name, segment, offset, end))
 
     def renewed(self, before: _Moment | None = None) -> bool:
         return self.now != before

@@ -35,10 +35,6 @@ class ServerFigures:
         """Return the figures in the text format of Prometheus."""
         return text_of(Metric(f"streamvault_serve_{name}", *METRICS[name](self)) for name in METRICS)
 
-    def looked(self) -> list[float]:
-        """Return when each archive that is looked at again was looked at last (seconds since 1970)."""
-        return [one.looked for one in self.archives if one.looked]
-
     def status(self) -> dict[str, Any]:
         """Return how the server is doing, in types that JSON has."""
         server = self.server
@@ -95,7 +91,7 @@ METRICS: dict[str, _Figure] = {
     "archives": _one("Archives served.", lambda one: len(one.archives)),
     "oldest_look_timestamp_seconds": lambda figures: (
         "When the archives were last checked, in seconds since 1970: the oldest of these times.",
-        [({}, min(looked))] if (looked := figures.looked()) else [],
+        [({}, min(looked))] if (looked := [one.looked for one in figures.archives if one.looked]) else [],
         "gauge",
     ),
     "connections": _one("Connections of clients to the segment store.", lambda one: one.server.connections),

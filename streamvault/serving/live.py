@@ -104,9 +104,8 @@ class LiveStream:
         self._gone: set[SegmentId] = set()
         self._judged: dict[bytes, tuple[float, int | None]] = {}
         self._another: Conflict | None = None
-        self._replaced: Conflict | None = (
-            None  # for good: it may have all of the archive's bytes, and others behind them
-        )
+        # for good: it may have all of the archive's bytes, and others behind them
+        self._replaced: Conflict | None = None
         self._said, self._check_at = "", 0.0
         self._check()
         if not self._reaches_head():

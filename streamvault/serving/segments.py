@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, ParamSpec, TypeVar
@@ -17,13 +17,13 @@ from streamvault.common.errors import Damaged, Failed, Problem
 from streamvault.manifests.archive import NoSuchArchive
 from streamvault.objectstore.store import InArchiveClass
 from streamvault.serving.access import Access
-from streamvault.serving.cache import BlockCache
+from streamvault.serving.cache import BlockCache, shared
 from streamvault.serving.connection import ClientConnection
 from streamvault.serving.controller import MARKS, READ_ONLY
 from streamvault.serving.live import LOOK_SECONDS, LiveStream
 from streamvault.serving.served import Served
 from streamvault.serving.state import Groups, StateLost, StateSegment
-from streamvault.streamstore.errors import InvalidName, NoSuchSegment, NoSuchStream, SegmentTruncated
+from streamvault.streamstore.errors import InvalidName, NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamName
 from streamvault.streamstore.pravega.reader_groups import PREFIX
 
@@ -54,11 +54,6 @@ POLL_SECONDS = 0.5
 POLL_THREADS = 32
 """Archives, and segments of a live stream at whose ends readers wait, that are looked at at once: threads of their own,
 so that no read waits for a store that does not answer."""
-
-
-async def _shared(coming: Future[R]) -> R:
-    """Wait for what many may wait for, so none of them may cancel it."""
-    return await asyncio.shield(asyncio.wrap_future(coming))
 
 
 @lru_cache(maxsize=256)
@@ -254,14 +249,7 @@ class SegmentServer:
         while True:
             now = archive.now
             try:
-                key, page = archive.page(now, segment, offset)
-                if isinstance(page, Future):
-                    page = await _shared(page)
-                spot = now.spot(key, page, segment, offset)
-                block = archive.held(spot)
-                if block is None:
-                    async with self._fetching:  # else what is fetched piles up before it is sent
-                        block = await _shared(archive.begin(spot))
+                block = await archive.read(now, segment, offset, self._fetching)
             except lacking as error:
                 # missing for good only if what was read is still in force
                 if not await self.in_thread(archive.renewed, now):
@@ -270,14 +258,14 @@ class SegmentServer:
                     raise
                 continue
             self._cold.discard(archive.uri)
-            return block[spot.inside :]
+            return block
 
     async def _live_block(self, live: LiveStream, segment: SegmentId, offset: int) -> memoryview | None:
         """Return what the live stream has from an offset on; None if it has truncated that."""
         try:
             if (fetched := await self.in_thread(live.begin, segment, offset)) is None:
                 return None
-            return await _shared(fetched)
+            return await shared(fetched)
         except (SegmentTruncated, NoSuchSegment) as error:
             live.truncated(segment, error)
             return None
@@ -323,7 +311,7 @@ class SegmentServer:
             look = (self._live or archive).refresh
             if await asyncio.get_running_loop().run_in_executor(self._poll_threads, look):
                 self._changed_stream(name)
-        except NoSuchStream:
+        except (NoSuchStream, NoSuchScope):
             self._changed_stream(name)  # an embedded one, whose readers are told
         except Exception:  # noqa: BLE001  (an error of ours: what was served goes on)
             _log.exception("%s", archive.uri)

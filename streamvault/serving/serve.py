@@ -77,8 +77,7 @@ def serve_archives(sources: Sequence[str], options: ServeArguments) -> ServeRepo
     host, port = _place(options.listen)
     if (options.tls_cert is None) != (options.tls_key is None):
         raise Usage("a certificate needs its key", todo="Give both --tls-cert and --tls-key.")
-    pair = options.tls_cert, options.tls_key
-    certificate = None if pair[0] is None or pair[1] is None else Certificate(pair[0], pair[1])
+    certificate = Certificate(options.tls_cert, options.tls_key) if options.tls_cert and options.tls_key else None
     login = "" if options.login is None else load_file(str(options.login), "--login").strip()
     if options.login is not None and not re.fullmatch("[^:\n]+:.*", login):
         raise Usage("the file is not one line USER:PASSWORD", where=f"--login {options.login}")

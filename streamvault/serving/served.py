@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from asyncio import Semaphore
 from typing import Any, Protocol
 
 from streamvault.streamstore.model import SegmentId, SegmentInfo, StreamDescription
@@ -29,14 +29,6 @@ class ServedMoment(Protocol):
             Failed: that is not known; a reader that went on with the successors might miss events.
         """
 
-    def spot(self, key: Any, page: Any, segment: SegmentId, offset: int) -> Any:
-        """Return where a byte is, by what `Served.page` has returned; its ``inside`` is the byte's place in its block.
-
-        Raises:
-            SegmentTruncated: the stream no longer has it.
-            Failed: it is in a gap, or beyond the segment's end.
-        """
-
 
 class Served(Protocol):
     """A stream that is served. Thread-safe."""
@@ -49,14 +41,20 @@ class Served(Protocol):
     def now(self) -> ServedMoment:
         """The stream as it was looked at last."""
 
-    def page(self, now: Any, segment: SegmentId, offset: int) -> tuple[Any, Any]:
-        """Return the two arguments of ``now.spot``, the second maybe as a future; errors as for it."""
+    async def read(self, now: Any, segment: SegmentId, offset: int, fetching: Semaphore) -> memoryview:
+        """Return bytes from an offset on, at least one.
 
-    def held(self, spot: Any) -> memoryview | None:
-        """Return the block that holds a byte if it is in memory."""
+        Args:
+            now: the stream at a moment.
+            segment: the segment.
+            offset: the offset.
+            fetching: limits how many fetch what is not in memory; else that piles up before it is sent.
 
-    def begin(self, spot: Any) -> Future[memoryview]:
-        """Begin to fetch the block that holds a byte."""
+        Raises:
+            SegmentTruncated: the stream no longer has it.
+            Failed: it is in a gap, or beyond the segment's end.
+            Damaged: it is missing, or not what was archived.
+        """
 
     def renewed(self, before: Any = None) -> bool:
         """Look again; return whether the stream is now another than before.

@@ -137,7 +137,8 @@ class ArchiveReader(BatchReader[ArchivedPart]):
         super().__init__(columns)
         self._options = options
 
-    def _parts(self) -> list[ArchivedPart]:
+    def parts(self) -> list[ArchivedPart]:
+        """Return the ranges in which events may pass the filters."""
         options, archive = self._options, self._options.archive
         history = archive.history(options.generation, keep="none")
         history.generations[-1].manifest.require_events(archive.uri)

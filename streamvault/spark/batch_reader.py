@@ -161,7 +161,7 @@ class BatchReader(DataSourceReader, Generic[P]):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts in which events may pass the filters."""
         # Spark treats an empty list as one partition without a value
-        return [PartPartition(part) for part in self._parts()] or [InputPartition(None)]
+        return [PartPartition(part) for part in self.parts()] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a part's events."""
@@ -169,7 +169,7 @@ class BatchReader(DataSourceReader, Generic[P]):
             yield from self._columns.of(self._events(partition.part))
 
     @abstractmethod
-    def _parts(self) -> Iterable[P]:
+    def parts(self) -> Iterable[P]:
         """Yield the parts in which events may pass the filters."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arro
 from pyspark.sql.types import StructType
 
 from streamvault.common.errors import Usage
-from streamvault.lake.decoded import decoder_of
+from streamvault.lake.decoding import decoder_of
 from streamvault.lake.read import EVENT_SCHEMA, schema_of
 from streamvault.manifests.archive import Archive
 from streamvault.manifests.manifest import SchemaGroup

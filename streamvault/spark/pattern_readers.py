@@ -41,7 +41,8 @@ class PatternReader(BatchReader[tuple[Reading, SegmentPart]]):
         super().__init__(columns)
         self._reading = reading
 
-    def _parts(self) -> Iterator[tuple[Reading, SegmentPart]]:
+    def parts(self) -> Iterator[tuple[Reading, SegmentPart]]:
+        """Yield the parts in which events may pass the filters, each with the options for its stream."""
         for reading in self._reading.matching().values():
             for part in PravegaReader(reading, self._columns, self._bounds).parts():
                 yield reading, part

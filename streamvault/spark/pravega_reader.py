@@ -41,7 +41,7 @@ from streamvault.spark.columns import EventColumns
 from streamvault.spark.options import MIN_RANGE_SIZE, Reading
 from streamvault.streamstore.cuts import infos_if_there, is_before, segments_between
 from streamvault.streamstore.errors import InvalidCut, NoSuchScope, NoSuchSegment, NoSuchStream, SegmentTruncated
-from streamvault.streamstore.events import EventBlock, EventSplitter
+from streamvault.streamstore.events import EventSplitter
 from streamvault.streamstore.framing import NotAnEvent
 from streamvault.streamstore.model import (
     LARGEST_EVENT_BYTES,
@@ -168,19 +168,14 @@ def _read(store: StreamStore, stream: StreamName, part: SegmentPart, schema: pa.
     try:
         for block in walk.blocks():
             if block.end > part.emit_from:
-                yield from _batches(stream, part.segment, block, schema)
+                batch = batch_of(stream, part.segment, block, schema)
+                yield from (batch.slice(low, BATCH_ROWS) for low in range(0, batch.num_rows, BATCH_ROWS))
     except NotAnEvent as error:
         if part.is_first:
             raise
         raise _wrong_guess(stream, part, error.offset if error.length else start) from None
     if part.range_size:
         _prove_next(store, stream, part, walk.end)
-
-
-def _batches(stream: StreamName, segment: SegmentId, block: EventBlock, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    batch = batch_of(stream, segment, block, schema)
-    for low in range(0, batch.num_rows, BATCH_ROWS):
-        yield batch.slice(low, BATCH_ROWS)
 
 
 def _prove_next(store: StreamStore, stream: StreamName, part: SegmentPart, ended: int) -> None:
@@ -369,9 +364,6 @@ class PravegaReader(BatchReader[SegmentPart]):
         self._reading = reading
         self._bounds = bounds or self._bounds
 
-    def _parts(self) -> list[SegmentPart]:
-        return self.parts()
-
     def parts(self) -> list[SegmentPart]:
         """Return the parts in which events may pass the filters."""
         reading = self._reading
@@ -461,15 +453,15 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Stop the query at the stream's current tail."""
         with self._reading.look() as (_, described):
-            # the query's own end may lie before the tail
-            self._until = _earlier(described, self._until, described.tail)
+            # the query's own end may lie before the tail, for every key
+            if self._until is None or not is_before(described, self._until, described.tail):
+                self._until = described.tail
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return a batch's parts, which contain the same events for the same two cuts."""
         reading = self._reading
         with reading.look() as (store, described):
-            begin, until = self._cut(store, described, start, compare=False), self._cut(store, described, end)
-            readable = readable_parts(reading, store, described, begin, until)
+            readable = readable_parts(reading, store, described, self._plain(start), self._cut(store, described, end))
             size = reading.split_size(sum(whole.end - whole.start for whole in readable))
             return [PartPartition(part) for whole in readable for part in self._split(store, whole, size)]
 
@@ -483,12 +475,8 @@ class PravegaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         return offset_of(self._look(store, described), cut, before, earlier=before)
 
-    def _cut(
-        self, store: StreamStore, described: StreamDescription, offset: dict[str, Any], *, compare: bool = True
-    ) -> StreamCut:
+    def _cut(self, store: StreamStore, described: StreamDescription, offset: dict[str, Any]) -> StreamCut:
         """Return an offset's cut, after comparing the stream."""
-        if not compare:
-            return self._plain(offset)
         todo = "Start the query with another checkpoint to read this stream."
         return self._position(offset).reached(
             self._look(store, described), f"{self._reading.address.uri}/{described.name}", todo
@@ -569,8 +557,3 @@ def limit_of(reading: Reading) -> ReadLimit:
     if reading.max_bytes is None and reading.max_events is not None:
         return ReadMaxRows(reading.max_events)
     return ReadAllAvailable() if reading.max_bytes is None else ReadMaxBytes(reading.max_bytes)
-
-
-def _earlier(described: StreamDescription, requested: StreamCut | None, tail: StreamCut) -> StreamCut:
-    """Return the query's own end if it lies before the tail for every key; else the tail."""
-    return requested if requested is not None and is_before(described, requested, tail) else tail

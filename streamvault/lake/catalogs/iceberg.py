@@ -112,7 +112,14 @@ def _fits_grown(table: Table, field: pa.Field) -> bool:
 
 def _has(schema: Schema, field: pa.Field) -> bool:
     """Return whether a table has a column that holds those values of the files."""
-    return field.name in schema.column_names and _fits(schema.find_field(field.name), _as_iceberg(field, schema))
+    if field.name not in schema.column_names:
+        return False
+    try:
+        # with the identifiers of the table's columns
+        ours = pyarrow_to_schema(pa.schema([field]), name_mapping=schema.name_mapping).fields[0]
+    except ValueError:  # it has unknown members
+        return False
+    return _fits(schema.find_field(field.name), ours)
 
 
 def _grow(change: Transaction, ours: pa.Schema) -> None:
@@ -132,18 +139,8 @@ def _changed(place: TablePlace, what: str, todo: str) -> Conflict:
     return Conflict(what, where=place.name, todo=f"{todo}; or create another table (--table NAME).")
 
 
-def _as_iceberg(field: pa.Field, schema: Schema) -> NestedField | None:
-    """Return a column of the files with the identifiers of a table's columns; None if it has unknown members."""
-    try:
-        return pyarrow_to_schema(pa.schema([field]), name_mapping=schema.name_mapping).fields[0]
-    except ValueError:
-        return None
-
-
-def _fits(theirs: NestedField, ours: NestedField | None) -> bool:
-    if ours is None or (theirs.required and not ours.required):
-        return False
-    return _type_fits(theirs.field_type, ours.field_type)
+def _fits(theirs: NestedField, ours: NestedField) -> bool:
+    return (ours.required or not theirs.required) and _type_fits(theirs.field_type, ours.field_type)
 
 
 def _type_fits(theirs: IcebergType, ours: IcebergType) -> bool:

@@ -21,8 +21,7 @@ from streamvault.common.errors import Conflict, Usage
 from streamvault.lake.avro import avro_columns, fingerprint
 from streamvault.lake.compressed import expanded, of_deflate, of_zstandard
 from streamvault.lake.decoding import decoded_columns
-from streamvault.lake.framing import without_header
-from streamvault.lake.payloads import NotDecoded
+from streamvault.lake.payloads import NotDecoded, without_header
 from streamvault.lake.reports import Decode, Framing
 from streamvault.lake.table import TableOptions, columns_for
 from testkit.lakes import rows_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import Future
 from typing import Any
 from unittest.mock import Mock
 from uuid import UUID
@@ -17,7 +16,7 @@ from streamvault.manifests.damage import ArchivedPart, DigestMismatch
 from streamvault.objectstore.store import OutOfSpace
 from streamvault.serving import blocks
 from streamvault.serving.access import EXPIRED, INVALID, Access
-from streamvault.serving.archived import ServedArchive, Spot
+from streamvault.serving.archived import ServedArchive
 from streamvault.serving.blocks import KnownRange, compared_block, learn
 from streamvault.serving.cache import ENTRY_BYTES, LEAST_CACHE, BlockCache
 from streamvault.serving.connection import ClientConnection
@@ -50,15 +49,17 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamvault.serving.archived.BLOCK_BYTES", 512)
 
 
-def part_of(vault: Vault) -> ArchivedPart:
+def parts_of(vault: Vault) -> list[ArchivedPart]:
     archive = archive_of(vault.root)
-    layout, row = next(archive.history().ranges(SegmentId(0, 0)))
-    return ArchivedPart.all_of(archive.address, layout, row)
+    return [ArchivedPart.all_of(archive.address, *one) for one in archive.history().ranges(SegmentId(0, 0))]
 
 
-def spot_of(served: ServedArchive, segment: SegmentId, offset: int) -> Spot:
-    key, page = served.page(served.now, segment, offset)
-    return served.now.spot(key, page.result(10) if isinstance(page, Future) else page, segment, offset)
+def part_of(vault: Vault) -> ArchivedPart:
+    return parts_of(vault)[0]
+
+
+def read(served: ServedArchive, offset: int) -> memoryview:
+    return asyncio.run(served.read(served.now, SegmentId(0, 0), offset, asyncio.Semaphore()))
 
 
 @pytest.mark.parametrize(("layout", "compress"), [("events", ""), ("chunks", ""), ("chunks", "zstd")])
@@ -129,7 +130,7 @@ def test_only_the_objects_of_a_block_are_listed(vault: Vault, monkeypatch: pytes
 
 def test_a_range_of_events_is_listed_once_for_all_its_blocks(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     vault.export("events")
-    held = vault.bytes_of()["0.#epoch.0"][1]
+    held, parts = vault.bytes_of()["0.#epoch.0"][1], parts_of(vault)
     kind, listed = type(objects_of(vault.root)), list[str]()
     listing = kind.list
 
@@ -144,11 +145,11 @@ def test_a_range_of_events_is_listed_once_for_all_its_blocks(vault: Vault, monke
     for _ in range(2):
         at = 0
         while at < len(held):
-            spot = spot_of(served, SegmentId(0, 0), at)
-            data = served.begin(spot).result(10)[spot.inside :]
+            data = read(served, at)
             assert data == held[at : at + len(data)]
-            cache.drop(served._key(spot.part, spot.number))
-            starts.add(spot.part.start)
+            part = next(one for one in parts if one.start <= at < one.end)
+            cache.drop(served._key(part, (at - part.start) // 512))
+            starts.add(part.start)
             at += len(data)
     assert len(listed) == len(starts)
     cache.close()
@@ -159,11 +160,9 @@ def test_a_range_that_has_not_its_digest_gives_its_memory_back(vault: Vault) -> 
     forge(vault.root, data_keys(vault.root)[0], 5 * 512)
     cache = BlockCache(LEAST_CACHE)
     served = ServedArchive(vault.archive, cache, whole=True)
-    spot = spot_of(served, SegmentId(0, 0), 0)
-    before = cache._bytes
     with pytest.raises(Damaged):
-        served.begin(spot).result(10)
-    assert cache._bytes == before
+        read(served, 0)
+    assert cache._bytes == sum(one.nbytes + ENTRY_BYTES for one in cache._held.values())
     cache.close()
 
 
@@ -214,7 +213,7 @@ def test_a_range_is_read_whole_once_however_many_blocks_are_read_meanwhile(vault
     cache = BlockCache(LEAST_CACHE)
     served = ServedArchive(vault.archive, cache, whole=True)
     for _ in range(3):
-        assert served.begin(spot_of(served, SegmentId(0, 0), 0)).result(10)
+        assert read(served, 0)
         for number in range(2 * cache.limit // (4 << 20)):
             assert cache.take(4 << 20)
             cache.put(number, memoryview(bytes(4 << 20)))
@@ -269,7 +268,7 @@ def test_a_gap_is_an_error_and_no_truncation(vault: Vault, tmp_path: Any) -> Non
     cache = BlockCache(LEAST_CACHE)
     served = ServedArchive(forged.archive, cache)
     with pytest.raises(Failed, match="the archive has a gap from 0 to"):
-        spot_of(served, SegmentId(0, 0), 0)
+        read(served, 0)
     with pytest.raises(NoSuchSegment):
         served.now.info(SegmentId(3, 3))
     cache.close()
