@@ -6,10 +6,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import ParamSpec, TypeVar
 from unittest.mock import patch
 
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
@@ -19,6 +20,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 # moto's handlers of the requests that may say If-None-Match: it looks for the key, and stores the object later
 CREATES = ("put_object", "_key_response_post")
+# of each request, moto lists its folder and tries hundreds of patterns to find the service, the same for the same host
+_find_service = cache(DomainDispatcherApplication.get_backend_for_host)
 
 
 def _one_at_a_time(handler: Callable[P, T], lock: AbstractContextManager[bool]) -> Callable[P, T]:
@@ -43,7 +46,10 @@ def moto_server() -> Iterator[S3Server]:
     server.start()
     try:
         _, port = server.get_host_and_port()
-        with patch.multiple(S3Response, **one_at_a_time):
+        with (
+            patch.multiple(S3Response, **one_at_a_time),
+            patch.object(DomainDispatcherApplication, "get_backend_for_host", _find_service),
+        ):
             yield S3Server(
                 name="moto", endpoint=f"http://{HOST}:{port}", access_key="test-access", secret_key="test-secret-key"
             )

@@ -41,8 +41,8 @@ FEW, EACH = 3, 16
 KILLS = 3
 MOMENTS = 2
 """How often a command is killed by default whose work has no ranges to count; the explorer stops it at every call."""
-EVENTS = 6_000
-RANGE_SIZES = {"events": "128KiB", "chunks": "32KiB"}
+EVENTS = 3_000
+RANGE_SIZES = {"events": "64KiB", "chunks": "16KiB"}
 """Chunks are moved much faster: smaller ranges give as many moments to kill."""
 CHUNKS = ("chunks", "chunks-zstd")
 SEED = pytest.StashKey[int]()
@@ -297,7 +297,7 @@ def ground(pravega: PravegaServer, minio: S3Server) -> Iterator[Ground]:
     name = StreamName(f"scope-{uuid.uuid4().hex[:10]}", "source")
     uri = f"{pravega.uri}/{name}"
     with parse_stream(uri)[0].open() as store:
-        make_stream(store, name, events=EVENTS, largest=256 * 1024)
+        make_stream(store, name, events=EVENTS, largest=128 * 1024)
         options = ("--range-size", RANGE_SIZES["events"], "--master", "inline", "--json")
         export = ("export", uri, f"s3://{bucket}/whole", *options)
         report = run(*export, environment=minio.environment()).report
