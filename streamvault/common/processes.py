@@ -64,14 +64,18 @@ def changed_variables(before: Mapping[str, str], variables: Mapping[str, str | N
 def environment(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set environment variables of this process within a ``with`` block; None unsets one. Not thread-safe."""
     before = dict(os.environ)
-    after = changed_variables(before, variables)
     try:
-        os.environ.clear()
-        os.environ.update(after)
+        _set_all(changed_variables(before, variables))
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        _set_all(before)
+
+
+def _set_all(variables: Mapping[str, str]) -> None:
+    # never an empty environment: threads read it, too
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update(variables)
 
 
 SAFE = "PYTHONSAFEPATH"
