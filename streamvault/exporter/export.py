@@ -295,6 +295,7 @@ def _unchanged(
         generation=planned.newest.generation,
         created=moment_text(planned.newest.created),
         unchanged=True,
+        **planned.described(),
         fingerprint=planned.fingerprint,
         reader_groups=reported_groups(planned.newest.reader_groups),
         warnings=tuple(warnings),

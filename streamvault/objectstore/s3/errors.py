@@ -1,4 +1,4 @@
-"""Translates obstore's errors.
+"""Translates obstore's errors, and says which of S3's answers are retried.
 
 obstore reports errors as long texts: a sentence with the status and the server's XML, then a dump of the Rust error.
 Both are parsed only here.

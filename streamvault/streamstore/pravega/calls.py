@@ -1,4 +1,4 @@
-"""Controller calls: gRPC channel, login, retries, and translation of gRPC errors."""
+"""Calls of the controller: gRPC channel, login, retries, and the errors if it does not answer."""
 
 from __future__ import annotations
 

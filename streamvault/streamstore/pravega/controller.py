@@ -1,4 +1,4 @@
-"""Typed client of Pravega's controller: our values to its messages and back, and each status to an error."""
+"""Typed client of Pravega's controller: our values to its messages and back, and each answer's status to an error."""
 
 from __future__ import annotations
 
