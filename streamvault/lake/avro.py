@@ -327,7 +327,7 @@ class AvroPayloads:
         other = _parsed(reader, expand=True) if reader else own
         for record in (own, other):
             _types_of(record, lenient=True)  # raises if it is none
-        self._columns: list[tuple[str, ResolvedField, Reading]] = []
+        self._columns: list[tuple[str, ResolvedField, ColumnCast]] = []
         fields = resolved_fields(own, other)
         for column in columns:
             kind, field = arrow_type(column.type), fields.get(column.field, _NO_FIELD)
@@ -336,7 +336,7 @@ class AvroPayloads:
             is_union = isinstance(mine["type"], list)
             # a plain value cannot be meant for a record; a record that is no branch has its members by name
             branch = "" if is_union or mine["type"] == "record" else branch_name(mine)
-            self._columns.append((column.field, field, Reading(read_as, kind, branch, is_union)))
+            self._columns.append((column.field, field, ColumnCast(read_as, kind, branch, is_union)))
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """See `PayloadParser.parse`."""
@@ -460,7 +460,7 @@ def _only_record(payload: bytes) -> tuple[bytes, bytes]:
     return header["meta"].get("avro.schema", b""), expanded(_FILE_CODECS[codec], block["data"])
 
 
-class Reading(NamedTuple):
+class ColumnCast(NamedTuple):
     """How a field's values become those of a column.
 
     Attributes:
@@ -500,19 +500,19 @@ class Reading(NamedTuple):
         return checked_times(pa.array(values, read_as)).cast(kind)
 
 
-def column_of(values: list[Any], reading: Reading) -> tuple[pa.Array, list[bool]]:
+def column_of(values: list[Any], cast: ColumnCast) -> tuple[pa.Array, list[bool]]:
     """Return a field's values as a column, and which of them it cannot hold (null in it)."""
     wrong = [False] * len(values)
     try:
-        return reading.of(values), wrong
+        return cast.of(values), wrong
     except _NO_VALUE:
         for row, value in enumerate(values):
             try:
-                reading.of([value])
+                cast.of([value])
             except _NO_VALUE:
                 wrong[row] = True
     kept = [None if is_wrong else value for value, is_wrong in zip(values, wrong, strict=True)]
-    return reading.of(kept), wrong
+    return cast.of(kept), wrong
 
 
 def _held(read_as: pa.DataType, kind: pa.DataType) -> pa.DataType:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamvault.common.errors import Usage
-from streamvault.lake.avro import Reading, column_of
+from streamvault.lake.avro import ColumnCast, column_of
 from streamvault.lake.payloads import NotDecoded, Parsed, PayloadParser, also, decoded_each, parsed_as, varint
 from streamvault.lake.table import Nesting, TableColumn, arrow_type, misfit, unfit
 
@@ -205,7 +205,7 @@ class ProtobufPayloads:
             which, field = _read_with(types, column.field)
             kind = arrow_type(column.type)
             own = None if field is None else _type_of(field, Nesting())
-            self._columns.append((which, field, column.field, Reading(kind if own is None else own, kind)))
+            self._columns.append((which, field, column.field, ColumnCast(kind if own is None else own, kind)))
         self._make = self._make[: 1 + max((one[0] for one in self._columns), default=0)]
 
     def parse(self, payloads: pa.Array) -> Parsed:
