@@ -342,7 +342,7 @@ class AvroPayloads:
         """See `PayloadParser.parse`."""
         records, reasons = decoded_each(payloads, self._record)
         columns = []
-        for name, (source, resolved), reading in self._columns:
+        for name, (source, resolved), cast in self._columns:
             values: list[Any] = [None if record is None or source is None else record[source] for record in records]
             if resolved.convert is not None:
                 whys: list[str | None] = [None] * len(records)
@@ -352,10 +352,10 @@ class AvroPayloads:
                     except ValueError as error:
                         values[row], whys[row] = None, f"{name}: {error}"
                 reasons = all_reasons(reasons, pa.array(whys, pa.string()))
-            made, wrong = column_of(values, reading)
+            made, wrong = column_of(values, cast)
             columns.append(made)
             if any(wrong):
-                reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, reading.kind))
+                reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, cast.kind))
         return Parsed(columns, reasons)
 
     def _record(self, payload: bytes) -> Mapping[str, Any]:
