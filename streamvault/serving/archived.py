@@ -201,7 +201,7 @@ class ServedArchive:
         self.learned, self.problem, self.looked = 0, "", 0.0
         self.now = self._told = self._look()
 
-    async def read(self, now: Moment, segment: SegmentId, offset: int, fetching: asyncio.Semaphore) -> memoryview:
+    async def read_block(self, now: Moment, segment: SegmentId, offset: int, fetching: asyncio.Semaphore) -> memoryview:
         """See `Served.read`."""
         key = now.page_of(segment, offset)
         if (page := self._cache.held((self.uri, key))) is None:

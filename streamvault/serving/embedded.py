@@ -53,7 +53,7 @@ class _Stream:
         segments = list(segments_between(described, described.head, described.tail))
         return _Moment(described, {one.segment: one for one in self._store.segment_info(self.name, segments)})
 
-    async def read(self, now: _Moment, segment: SegmentId, offset: int, _: object) -> memoryview:
+    async def read_block(self, now: _Moment, segment: SegmentId, offset: int, _: object) -> memoryview:
         end = min(now.info(segment).write_offset, offset + LARGEST_ANSWER)
         return memoryview(self._store.read_bytes(self.name, segment, offset, end))
 

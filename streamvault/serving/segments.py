@@ -249,7 +249,7 @@ class SegmentServer:
         while True:
             now = archive.now
             try:
-                block = await archive.read(now, segment, offset, self._fetching)
+                block = await archive.read_block(now, segment, offset, self._fetching)
             except lacking as error:
                 # missing for good only if what was read is still in force
                 if not await self.in_thread(archive.renewed, now):

@@ -41,7 +41,7 @@ class Served(Protocol):
     def now(self) -> ServedMoment:
         """The stream as it was looked at last."""
 
-    async def read(self, now: Any, segment: SegmentId, offset: int, fetching: Semaphore) -> memoryview:
+    async def read_block(self, now: Any, segment: SegmentId, offset: int, fetching: Semaphore) -> memoryview:
         """Return bytes from an offset on, at least one.
 
         Args:

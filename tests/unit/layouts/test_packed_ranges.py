@@ -127,7 +127,7 @@ def test_a_range_takes_60_bytes(plans: Callable[[History, Archive], object]) -> 
         tracemalloc.stop()
     (few, few_plans), (many, many_plans) = held
     assert (many - few) / RANGES < 60
-    assert (many_plans - few_plans) / RANGES < 2
+    assert (many_plans - few_plans) / RANGES < 4  # each of the three checks has a byte that says whether it is read
 
 
 def test_parts_between_cuts_are_those_that_overlap_them() -> None:

@@ -59,7 +59,7 @@ def part_of(vault: Vault) -> ArchivedPart:
 
 
 def read(served: ServedArchive, offset: int) -> memoryview:
-    return asyncio.run(served.read(served.now, SegmentId(0, 0), offset, asyncio.Semaphore()))
+    return asyncio.run(served.read_block(served.now, SegmentId(0, 0), offset, asyncio.Semaphore()))
 
 
 @pytest.mark.parametrize(("layout", "compress"), [("events", ""), ("chunks", ""), ("chunks", "zstd")])
