@@ -202,7 +202,7 @@ class ServedArchive:
         self.now = self._told = self._look()
 
     async def read_block(self, now: Moment, segment: SegmentId, offset: int, fetching: asyncio.Semaphore) -> memoryview:
-        """See `Served.read`."""
+        """See `Served.read_block`."""
         key = now.page_of(segment, offset)
         if (page := self._cache.held((self.uri, key))) is None:
             page = await shared(self._cache.begin((self.uri, key), partial(self._page, key)))
