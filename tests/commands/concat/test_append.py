@@ -137,7 +137,8 @@ def test_archives_with_other_schemas_are_a_warning(keyed: Keyed, tmp_path: Path)
     for name in ("one", "two"):
         keyed.make(name, events=5)
         with Group(1) as server:
-            export_stream(keyed.uri(name), f"file://{tmp_path}/vault", schemas=server.url, schema_group=name)
+            vault = f"file://{tmp_path}/vault"
+            export_stream(keyed.uri(name), vault, schemas=server.url, schema_group=name, master="inline")
     assert not keyed.append(archives[0]).warnings
     assert keyed.append(*archives).warnings == (
         "the ids in the events' headers mean other schemas in each archive: the schema groups one and two differ",
