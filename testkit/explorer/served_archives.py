@@ -71,7 +71,7 @@ class Server(SegmentServer):
 
 
 async def _shared(coming: Future[Any]) -> Any:
-    """Replaces `segments._shared`; who waits for what nobody fetches any more gets an error at once."""
+    """Replaces `cache.shared`; who waits for what nobody fetches any more gets an error at once."""
     if isinstance(coming, Fetched):
         coming.later.run(coming.done)
     return coming.result(0)
@@ -224,7 +224,8 @@ def run(schedule: Schedule) -> tuple[list[str], list[Actor]]:
     world, names = scene.world.copy(), schedule.commands
     with in_memory(world), ExitStack() as stack:
         stack.enter_context(mock.patch.object(index_pages, "PAGE_ROWS", PAGE_ROWS))
-        stack.enter_context(mock.patch.object(segments, "_shared", _shared))
+        for module in (archived, segments):
+            stack.enter_context(mock.patch.object(module, "shared", _shared))
         for module in (archived, blocks) if scene.layout == "events" else ():
             stack.enter_context(mock.patch.object(module, "BLOCK_BYTES", BLOCK_BYTES))
         watched = Watched(world)

@@ -228,10 +228,11 @@ def test_generation_without_its_object_is_found(monkeypatch: pytest.MonkeyPatch)
 
 def test_deletion_of_the_only_copy_that_was_read_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the mends what may be deleted is judged by a later listing than the marks, and its marks are not read."""
-    real = merging._ends
+    real, overlapping = merging._ends, merging._overlapping
 
-    def later(archive: Archive, _: Any, old: Any) -> Any:
-        return archive.stable(lambda now: real(archive, now, old))
+    def later(archive: Archive, held: Any) -> Any:
+        spans = [one.manifest.span for one in held]
+        return archive.stable(lambda now: real(archive, map(archive.load_span, overlapping(now, spans))))
 
     monkeypatch.setattr(merging, "_ends", later)
     monkeypatch.setattr(merging, "check_mark", lambda *_: None)

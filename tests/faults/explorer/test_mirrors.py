@@ -260,13 +260,13 @@ def test_replica_that_is_taken_for_the_deleted_one_is_found(monkeypatch: pytest.
     begin: Any = ReplicaTarget.begin
 
     def begin_ledger(self: Any, described: Any, *rest: Any) -> None:
-        if self._replica.record is None:
+        if self.replica.record is None:
             begin(self, described, *rest)
 
     monkeypatch.setattr(ReplicaTarget, "begin", begin_ledger)
     monkeypatch.setattr(ReplicaTarget, "check_stays", lambda *_: None)
     monkeypatch.setattr(Record, "is_about", lambda *_: True)
-    monkeypatch.setattr(replica, "_check_ends", lambda held, _: held.describe())
+    monkeypatch.setattr(replica, "check_ends", lambda held, _: held.describe())
     monkeypatch.setattr(SourcePosition, "difference", lambda *_: "")
     assert is_found(stopped_and_killed(*DELETED, away=2, later=12), "WRONG")
 
