@@ -202,6 +202,10 @@ def _frames(parts: Iterable[bytes | memoryview]) -> Iterator[tuple[bytes, int]]:
         yield _take_frame(held)
 
 
+def _pieces(data: memoryview) -> Iterator[memoryview]:
+    return (data[low : low + FRAME_BYTES] for low in range(0, len(data), FRAME_BYTES))
+
+
 def _take_frame(held: bytearray) -> tuple[bytes, int]:
     data = memoryview(bytes(held[:MAX_FRAME_BYTES]))
     size = _frame_bytes(data)
@@ -502,12 +506,11 @@ def _put_frames(store: ObjectStore, key: str, held: FrameWriter) -> WrittenRange
     try:
         store.put(key, data)
     except AlreadyExists:
-        there, proof, at = memoryview(store.get(key, 2 * len(data) + FRAME_BYTES)), hashlib.sha256(), 0
-        for size in written.frames:
-            proof.update(_decompressed_frame(data[at : at + size]))
-            at += size
-        parts = (there[low : low + FRAME_BYTES] for low in range(0, len(there), FRAME_BYTES))
-        found = sizes_if(parts, proof.digest())
+        there = memoryview(store.get(key, 2 * len(data) + FRAME_BYTES))
+        ours = hashlib.sha256()
+        for raw, _ in _frames(_pieces(data)):
+            ours.update(raw)
+        found = sizes_if(_pieces(there), ours.digest())
         if found is None:
             raise different_object(store, key) from None
         return written._replace(frames=found, crc64nvme=crc64nvme(there))

@@ -82,13 +82,13 @@ def taking_over(replication: Replication) -> Iterator[None]:
     """
     replication.look_first()
     try:
-        replication.hold()
-    except TargetBusy:
-        if replication.replica.record is None:  # the first round has not begun
-            raise
-        replication.replica.note(claim=replication.claim)
-        replication.hold(WAIT_SECONDS)
-    try:
+        try:
+            replication.hold()
+        except TargetBusy:
+            if replication.replica.record is None:  # the first round has not begun
+                raise
+            replication.replica.note(claim=replication.claim)
+            replication.hold(WAIT_SECONDS)
         yield
     except BaseException:
         replication.release()

@@ -207,7 +207,7 @@ class _ScopeRun:
             warning, without = LACKING[type(problem)]
         progress.warn(warning)
         report = self.verb.with_options(*call.arguments, call.options.model_copy(update=without), progress)
-        return replace(report, warnings=(warning, *report.warnings))
+        return replace(report, warnings=(*report.warnings, warning))
 
     def _is_gone(self, call: StreamCall, error: Exception) -> bool:
         """Whether the verb failed because the stream was deleted meanwhile; by others, not by the verb itself.

@@ -33,10 +33,10 @@ class StoredBytes:
         """
         expected, at = memoryview(block), 0
         while at < len(expected):
-            if not self._left:
-                self._left = next(self._blocks, self._left)
-                if not self._left:
+            while not self._left:
+                if (read := next(self._blocks, None)) is None:
                     return None
+                self._left = read
             size = min(len(expected) - at, len(self._left))
             held, wanted = self._left[:size], expected[at : at + size]
             if held != wanted:

@@ -132,8 +132,8 @@ class PravegaAppender(SegmentSession, SegmentAppender):
         end = blocks[-1].end
         stored = StoredBytes(BlockReader(self._stores, self._segment, blocks[0].start, end).blocks())
         for block in blocks:
-            if stored.difference(block.data) is not None:
-                raise self._conflict(end, f" between {block.start} and {block.end}")
+            if (at := stored.difference(block.data)) is not None:
+                raise self._conflict(end, f" between {block.start + at} and {block.end}")
 
     def _send_rest(self, connection: Connection) -> None:
         """Send the blocks not yet sent on this connection."""
