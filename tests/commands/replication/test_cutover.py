@@ -16,7 +16,9 @@ from streamvault.importer.plan import CannotReplay, plan_replay
 from streamvault.importer.target import TargetTaken, lease_stream
 from streamvault.replication import promote
 from streamvault.replication.replica import ReplicaPromoted, seal_source
+from streamvault.replication.replication import Replication
 from streamvault.streamstore.errors import AccessDenied, RequestFailed
+from streamvault.streamstore.lease import Lease
 from streamvault.streamstore.local import LocalStore
 from streamvault.streamstore.model import Retention, RetentionKind, StreamConfiguration, StreamDescription, StreamName
 from streamvault.streamstore.own import MOST_TAGS, TARGET_LEDGER, TARGET_PROBE, stream_beside
@@ -65,6 +67,26 @@ def test_sleeping_replication_gives_way(streams: Streams, monkeypatch: pytest.Mo
         with pytest.raises(ReplicaPromoted):  # there is no source any more
             streams.replicate(follow=True, every=300)
     assert len(reports) == 1
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_lease_that_was_just_taken_is_released_by_an_interrupt(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Otherwise it is kept alive as long as the process, and no other run can take it."""
+    hold, taken = Replication.hold, list[Lease]()
+
+    def interrupted(replication: Replication, *wait: float) -> Any:
+        taken.append(hold(replication, *wait))
+        raise KeyboardInterrupt
+
+    streams.replicate()
+    with monkeypatch.context() as patched:
+        patched.setattr(Replication, "hold", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cut_over(streams, end)
+    cut_over(streams, end)
+    assert len(taken) == 1
 
 
 @pytest.mark.parametrize("gone", ["moved", "moved without a tombstone", "promoted, the source lost"])
