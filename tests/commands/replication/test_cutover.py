@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -73,7 +74,7 @@ def test_sleeping_replication_gives_way(streams: Streams, monkeypatch: pytest.Mo
 def test_lease_that_was_just_taken_is_released_by_an_interrupt(
     streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """Otherwise it is kept alive as long as the process, and no other run can take it."""
+    """Otherwise its heartbeats go on, and the next run waits until they have ended."""
     hold, taken = Replication.hold, list[Lease]()
 
     def interrupted(replication: Replication, *wait: float) -> Any:
@@ -85,8 +86,9 @@ def test_lease_that_was_just_taken_is_released_by_an_interrupt(
         patched.setattr(Replication, "hold", interrupted)
         with pytest.raises(KeyboardInterrupt):
             cut_over(streams, end)
-    cut_over(streams, end)
     assert len(taken) == 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lease ")]
+    cut_over(streams, end)
 
 
 @pytest.mark.parametrize("gone", ["moved", "moved without a tombstone", "promoted, the source lost"])
