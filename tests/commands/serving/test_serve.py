@@ -155,8 +155,7 @@ def test_a_reader_waits_for_what_s3_must_restore_first(
         connection = served.connect()
         for number in range(5):  # more than are fetched at once
             connection.send(encode(wire.ReadSegment(f"{NAME}/{SEGMENT}", 0, 100, "", number)))
-        while f"Run 'streamvault warm {small.archive}'" not in caplog.text:
-            threading.Event().wait(0.005)
+        assert wait_for(lambda: f"Run 'streamvault warm {small.archive}'" in caplog.text)
         connection.send(encode(wire.GetStreamSegmentInfo(8, f"{NAME}/{SEGMENT}", "")))
         assert isinstance(connection.receive(), wire.StreamSegmentInfo)
         is_warm.set()
