@@ -291,6 +291,19 @@ def test_table_that_was_made_anew_is_read_by_a_process_that_has_read_the_former_
             replace_object(vault.root, key, None)
 
 
+def test_file_of_no_table_may_be_removed_between_two_reads_of_a_process(vault: Vault) -> None:
+    """The listing is kept, and still has it, say of a run that came too late."""
+    hand_off(vault)
+    first, *_, last = table_keys(vault.root)
+    late = f"{last.removesuffix('.parquet')}-{'f' * 32}.parquet"
+    replace_object(vault.root, late, contents(vault.root)[first])
+    for number in range(2):
+        target = StreamName("scope", f"restored{number}")
+        import_stream(f"{vault.root}/{NAME}", vault.uri(target), layout="table", master="inline[1]")
+        assert vault.digest(target) == vault.digest()
+        replace_object(vault.root, late, None)
+
+
 def test_table_without_its_options_is_refused(vault: Vault) -> None:
     """Its plans and manifests do not tell how its rows were decoded."""
     hand_off(vault, decode="json", schema='{"id":"int"}')
