@@ -212,11 +212,11 @@ class ProtobufPayloads:
         """See `PayloadParser.parse`."""
         messages, reasons = decoded_each(payloads, self._messages)
         columns = []
-        for which, field, name, reading in self._columns:
+        for which, field, name, cast in self._columns:
             values = [None if some is None or field is None else _value(some[which], field) for some in messages]
-            made, wrong = column_of(values, reading)
+            made, wrong = column_of(values, cast)
             columns.append(made)
-            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, reading.kind))
+            reasons = also(reasons, pa.array(wrong, pa.bool_()), misfit(name, cast.kind))
         return Parsed(columns, reasons)
 
     def _messages(self, payload: bytes) -> list[Any]:

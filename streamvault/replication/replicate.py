@@ -92,14 +92,14 @@ def replicate_stream(source: str, stream: str, options: ReplicateOptions, progre
         if options.dry_run:
             with _reporting_promotion(replication):
                 return _lag(replication, replica, source, stream)
-        with _reporting_promotion(replication):
-            described = replication.look_first().look.described
-            replication.hold()
-        given = described.configuration
-        warnings = scaling_warnings(given, fitting_configuration(given, len(described.tail.offsets)))
-        if replication.target.is_new and options.numbers == "map":
-            warnings = (RENUMBERED, *warnings)
         try:
+            with _reporting_promotion(replication):
+                described = replication.look_first().look.described
+                replication.hold()
+            given = described.configuration
+            warnings = scaling_warnings(given, fitting_configuration(given, len(described.tail.offsets)))
+            if replication.target.is_new and options.numbers == "map":
+                warnings = (RENUMBERED, *warnings)
             progress.warn_all(warnings)
             ended = None
             with _reporting_promotion(replication):

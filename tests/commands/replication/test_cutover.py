@@ -32,7 +32,9 @@ ENDS = ["promotion", "move"]
 
 
 def cut_over(streams: Streams, end: str, **options: Any) -> Any:
-    """Promote the replica and seal its source, or move its source to it; or promote it without its source."""
+    """Promote the replica and seal its source, or move its source to it; promote it alone; or replicate once more."""
+    if end == "round":
+        return streams.replicate(**options)
     if end == "plain":
         return streams.promote(**options)
     return streams.promote(seal_source=True, **options) if end == "promotion" else streams.move(**options)
@@ -70,7 +72,7 @@ def test_sleeping_replication_gives_way(streams: Streams, monkeypatch: pytest.Mo
     assert len(reports) == 1
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", [*ENDS, "round"])
 def test_lease_that_was_just_taken_is_released_by_an_interrupt(
     streams: Streams, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
